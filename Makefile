@@ -1,0 +1,112 @@
+# Everything runs from the root of the workspace; each module also builds alone.
+GOLANGCI_LINT_VERSION := v2.15.0
+STATICCHECK_VERSION   := v0.8.2
+GOFUMPT_VERSION       := v0.12.0
+
+# A count and not a duration: what CI tries is then the same on every machine.
+FUZZTIME ?= 20000x
+
+# Lazy, so that `make help` needs no Go.
+MODULES = $(shell go list -m -f '{{.Dir}}')
+UNIT    = $(addsuffix /...,$(filter-out %/integration,$(MODULES)))
+BIN     = $(CURDIR)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo serve release-check
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: ## build every module, in the workspace and alone
+	go build work
+	@for m in $(MODULES); do echo "GOWORK=off go vet ./... in $$m"; (cd $$m && GOWORK=off go vet ./...) || exit 1; done
+
+test: ## all tests, on a real Redis; a Debian without one gets it installed
+	@scripts/test-redis
+	go test -count=1 $(UNIT)
+	go test -count=1 -p 1 ./integration/...
+
+unit: ## the tests that need no Redis
+	go test $(UNIT)
+
+race: ## all tests of code under the race detector, those of documents not (needs a C compiler)
+	@scripts/test-redis
+	go test -race -count=1 $(filter-out %/examples/...,$(UNIT))
+	go test -race -count=1 -p 1 ./integration/...
+
+integration: ## the tests on a real Redis; see integration/redistest for which one
+	@scripts/test-redis
+	go test -count=1 -p 1 ./integration/...
+
+matrix: ## the tests on Redis 6.0, 7.0, 8.0 and Valkey 8.1; needs root, for debootstrap
+	@scripts/matrix
+
+bench: ## the benchmarks, short: everything runs, every answer is right
+	@SENTINEL_TEST_REDIS=process scripts/test-redis
+	go run ./bench
+
+bench-full: ## the benchmarks for real, into docs/benchmarks.md; on an idle machine
+	@SENTINEL_TEST_REDIS=process scripts/test-redis
+	go run ./bench -full -o docs/benchmarks.md
+
+proof: ## every promise under faults, contention, broken clocks and attack, into docs/proof.md; as root
+	@scripts/proof-needs
+	go run ./integration/proof -o docs/proof.md
+
+proof-short: ## the same in two minutes and a half: the core of the faults, few tries, checks of 100 ms
+	@scripts/proof-needs
+	go run ./integration/proof -short
+
+sizing: ## what tenants cost Redis, on each server of make matrix that is there
+	@SENTINEL_TEST_REDIS=process scripts/test-redis
+	go run ./integration/proof -only sizing
+
+lint: fmt-check vet $(BIN)/.golangci-lint@$(GOLANGCI_LINT_VERSION) $(BIN)/.staticcheck@$(STATICCHECK_VERSION) ## gofumpt, go vet, golangci-lint, staticcheck
+	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
+	$(BIN)/staticcheck work
+
+fmt: $(BIN)/.gofumpt@$(GOFUMPT_VERSION) ## format all Go files
+	$(BIN)/gofumpt -w $(MODULES)
+
+fmt-check: $(BIN)/.gofumpt@$(GOFUMPT_VERSION) ## fail if a Go file is not formatted
+	@bad=$$($(BIN)/gofumpt -l $(MODULES)) && [ -z "$$bad" ] || { echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; }
+
+vet: ## go vet
+	go vet work
+
+imports-check: ## who may import whom
+	go test -count=1 ./integration/importrules
+
+tidy: ## go work sync, then go mod tidy in every module
+	go work sync
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy) || exit 1; done
+
+tidy-check: ## fail if make tidy would change a file
+	@scripts/tidy-check
+
+fuzz: ## every fuzz target, FUZZTIME executions each (default 20000x)
+	@scripts/fuzz $(FUZZTIME)
+
+fuzz-long: ## every fuzz target for ten minutes, more than two hours in all
+	@scripts/fuzz 10m
+
+release-check: ## what a user of a release does: go get, the program of README, go install
+	go run ./integration/releasecheck
+
+demo: ## a tour: a guarded service fires at itself and explains what happens
+	go run ./examples/quickstart -tour $(if $(shell command -v redis-server),-redis-server)
+
+serve: ## the quickstart server, on 127.0.0.1:8080
+	go run ./examples/quickstart
+
+$(BIN)/.golangci-lint@%:
+	GOBIN=$(BIN) GOWORK=off go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$*
+	@touch $@
+
+$(BIN)/.staticcheck@%:
+	GOBIN=$(BIN) GOWORK=off go install honnef.co/go/tools/cmd/staticcheck@$*
+	@touch $@
+
+$(BIN)/.gofumpt@%:
+	GOBIN=$(BIN) GOWORK=off go install mvdan.cc/gofumpt@$*
+	@touch $@

@@ -1,0 +1,262 @@
+package breaker
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	threshold = 5
+	openFor   = 30 * time.Second
+	// start is when the tests begin. No instant is special to a breaker, 0 and
+	// those before it included.
+	start = -openFor
+)
+
+func newTest(changes *[]State) *Breaker {
+	return New(Settings{Failures: threshold, OpenFor: openFor, OnChange: func(_, to State) {
+		if changes != nil {
+			*changes = append(*changes, to)
+		}
+	}})
+}
+
+// open drives b open at now by consecutive failures.
+func open(t *testing.T, b *Breaker, now time.Duration) {
+	t.Helper()
+	for range threshold {
+		report(t, b, now, Failure)
+	}
+	if b.State() != Open {
+		t.Fatalf("after %d failures: %v, want open", threshold, b.State())
+	}
+}
+
+func report(t *testing.T, b *Breaker, now time.Duration, o Outcome) {
+	t.Helper()
+	p, ok := b.Acquire(now)
+	if !ok {
+		t.Fatalf("at %v: turned away in state %v", now, b.State())
+	}
+	b.Report(now, p, o)
+}
+
+func refused(t *testing.T, b *Breaker, now time.Duration) {
+	t.Helper()
+	if _, ok := b.Acquire(now); ok {
+		t.Fatalf("at %v: passed, want turned away", now)
+	}
+}
+
+func TestOpensOnTheFifthConsecutiveFailure(t *testing.T) {
+	b, now := newTest(nil), start
+	for range threshold - 1 {
+		report(t, b, now, Failure)
+	}
+	report(t, b, now, Success) // starts the count again
+	for range threshold - 1 {
+		report(t, b, now, Failure)
+		report(t, b, now, Neutral) // neither counts nor resets
+	}
+	if b.State() != Closed {
+		t.Fatalf("four failures after a success: %v, want closed", b.State())
+	}
+	report(t, b, now, Failure)
+	if b.State() != Open {
+		t.Fatalf("fifth consecutive failure: %v, want open", b.State())
+	}
+	refused(t, b, now+openFor-1)
+}
+
+func TestOneProbe(t *testing.T) {
+	var changes []State
+	b, now := newTest(&changes), start
+	open(t, b, now)
+
+	now += openFor
+	probe, ok := b.Acquire(now)
+	if !ok {
+		t.Fatal("the open period is over and nobody may probe")
+	}
+	refused(t, b, now)
+
+	b.Report(now, probe, Failure)
+	refused(t, b, now+openFor-1) // a full period again
+	report(t, b, now+openFor, Success)
+	if b.State() != Closed {
+		t.Fatalf("after a good probe: %v, want closed", b.State())
+	}
+	want := []State{Open, HalfOpen, Open, HalfOpen, Closed}
+	if len(changes) != len(want) {
+		t.Fatalf("transitions %v, want %v", changes, want)
+	}
+	for i := range want {
+		if changes[i] != want[i] {
+			t.Fatalf("transitions %v, want %v", changes, want)
+		}
+	}
+}
+
+func TestNeutralProbeFreesItsSlot(t *testing.T) {
+	b, now := newTest(nil), start
+	open(t, b, now)
+	now += openFor
+	report(t, b, now, Neutral)
+	if b.State() != HalfOpen {
+		t.Fatalf("after a neutral probe: %v, want half_open", b.State())
+	}
+	report(t, b, now, Success)
+	if b.State() != Closed {
+		t.Fatalf("after the second probe: %v, want closed", b.State())
+	}
+}
+
+func TestLostProbeDoesNotHoldTheSlotForEver(t *testing.T) {
+	b, now := newTest(nil), start
+	open(t, b, now)
+	now += openFor
+	lost, _ := b.Acquire(now)
+	refused(t, b, now+openFor-1)
+	now += openFor
+	second, ok := b.Acquire(now)
+	if !ok {
+		t.Fatal("a probe that never reported holds the slot")
+	}
+	b.Report(now, lost, Success) // late, and no longer its slot
+	if b.State() != HalfOpen {
+		t.Fatalf("a lost probe's late success: %v, want half_open", b.State())
+	}
+	b.Report(now, second, Failure)
+	if b.State() != Open {
+		t.Fatalf("the second probe's failure: %v, want open", b.State())
+	}
+}
+
+func TestLateResultsChangeNothing(t *testing.T) {
+	b, now := newTest(nil), start
+	lateSuccess, _ := b.Acquire(now)
+	lateFailure, _ := b.Acquire(now)
+	open(t, b, now)
+
+	b.Report(now, lateSuccess, Success)
+	if b.State() != Open {
+		t.Fatalf("a success from before the breaker opened: %v, want open", b.State())
+	}
+	now += openFor
+	probe, _ := b.Acquire(now)
+	b.Report(now, lateFailure, Failure)
+	if b.State() != HalfOpen {
+		t.Fatalf("a failure from before the breaker opened: %v, want half_open", b.State())
+	}
+	b.Report(now, probe, Success)
+	b.Report(now, probe, Failure) // reported twice: the second is of an earlier state
+	for range threshold - 1 {
+		report(t, b, now, Failure)
+	}
+	if b.State() != Closed {
+		t.Fatalf("four failures in the closed state: %v, want closed", b.State())
+	}
+	b.Report(now, Pass{}, Failure) // the zero Pass belongs to no state
+	if b.State() != Closed {
+		t.Fatalf("the zero pass counted: %v, want closed", b.State())
+	}
+}
+
+func TestReset(t *testing.T) {
+	b, now := newTest(nil), start
+	open(t, b, now)
+	b.Reset()
+	if b.State() != Closed {
+		t.Fatalf("after Reset: %v, want closed", b.State())
+	}
+	for range threshold - 1 {
+		report(t, b, now, Failure)
+	}
+	if b.State() != Closed {
+		t.Fatal("Reset kept the count of failures")
+	}
+}
+
+// At the instant the open period ends, 200 callers at once are one probe.
+func TestOneProbeAmongManyCallers(t *testing.T) {
+	b, now := newTest(nil), start
+	for period := range 3 {
+		if period == 0 {
+			open(t, b, now)
+		}
+		now += openFor
+		var passed atomic.Int64
+		var probe Pass
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				<-start
+				if p, ok := b.Acquire(now); ok {
+					passed.Add(1)
+					probe = p
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		if n := passed.Load(); n != 1 {
+			t.Fatalf("period %d: %d callers passed, want 1", period, n)
+		}
+		b.Report(now, probe, Failure)
+	}
+}
+
+// Results from before the breaker opened change nothing, however many arrive at
+// once, beside the probe and those who are turned away.
+func TestLateResultsOfManyCallers(t *testing.T) {
+	for range 100 {
+		b, now := newTest(nil), start
+		late := make([]Pass, 8)
+		for i := range late {
+			late[i], _ = b.Acquire(now)
+		}
+		open(t, b, now)
+		var wg sync.WaitGroup
+		for i, p := range late {
+			wg.Go(func() { b.Report(now, p, []Outcome{Success, Failure}[i%2]) })
+		}
+		var passed atomic.Int64
+		for range 8 {
+			wg.Go(func() {
+				if p, ok := b.Acquire(now + openFor); ok {
+					passed.Add(1)
+					b.Report(now+openFor, p, Failure)
+				}
+			})
+		}
+		wg.Wait()
+		if n := passed.Load(); n != 1 || b.State() != Open {
+			t.Fatalf("%d callers passed, state %v", n, b.State())
+		}
+	}
+}
+
+// A breaker that is never to probe does not do so at once.
+func TestOpenForEver(t *testing.T) {
+	b := New(Settings{Failures: 1, OpenFor: math.MaxInt64})
+	report(t, b, time.Hour, Failure)
+	refused(t, b, time.Hour)
+	refused(t, b, 1<<60)
+}
+
+func TestNewPanicsOnSettingsThatCannotWork(t *testing.T) {
+	for _, s := range []Settings{{}, {Failures: 1}, {OpenFor: time.Second}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("New(%+v) did not panic", s)
+				}
+			}()
+			New(s)
+		}()
+	}
+}

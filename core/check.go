@@ -1,0 +1,304 @@
+package sentinel
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sentinelgo/sentinel/core/bucket"
+)
+
+// Check decides one request. A Redis failure is a Decision, never an error.
+// The error is [ErrUnauthenticated] (answer 401), [ErrUnknownEndpoint] (404),
+// or the caller's own context has ended: then nothing was decided, and the
+// handler must not run. With an error the Decision is zero, a denial.
+//
+// Check returns within the budget, redis_budget_ms after it was called,
+// whatever Redis does.
+func (l *Limiter) Check(ctx context.Context, req Request) (d Decision, err error) {
+	wall := time.Now()
+	start := wall.Sub(l.epoch)
+	e := l.endpoints[req.EndpointID]
+	if e != nil && e.policy.Identity == Anonymous {
+		err = l.checkAnonymous(ctx, &d, wall, e, req)
+		return d, err
+	}
+	// An unknown endpoint asks for a token first, like any tenant endpoint, so
+	// that a stranger cannot tell which endpoints there are.
+	tenant, plan, failure := l.tenantOf(ctx, &req, wall)
+	if failure != "" {
+		l.metrics.authFailure(string(failure))
+		return Decision{}, fmt.Errorf("%w (%s)", ErrUnauthenticated, failure)
+	}
+	if e == nil {
+		return Decision{}, ErrUnknownEndpoint
+	}
+	g := group{cost: req.Cost.counted()}
+	g.add(l.subject(ctx, e, tenant, plan))
+	err = l.decide(ctx, &d, e, &g, start, l.now())
+	return d, err
+}
+
+// tenantOf returns whom the request's token proves, or the application.
+func (l *Limiter) tenantOf(ctx context.Context, req *Request, wall time.Time) (tenant, plan string, failure authFailure) {
+	if l.vouched == nil {
+		return l.tenants.identify(req.Authorization, wall)
+	}
+	tenant, err := l.vouched(ctx)
+	if err != nil || !nameable(tenant) {
+		return "", "", authTenant
+	}
+	return tenant, "", ""
+}
+
+// Allow is Check without HTTP: the caller vouches for the tenant, which must
+// not be blank nor longer than 1024 bytes. An anonymous endpoint is [ErrAnonymousEndpoint].
+//
+// A nil error does not mean yes: look at Decision.Allowed.
+func (l *Limiter) Allow(ctx context.Context, tenant, endpointID string, cost ...Cost) (d Decision, err error) {
+	start := l.now()
+	e := l.endpoints[endpointID]
+	if err := e.accepts(tenant, endpointID); err != nil {
+		return Decision{}, err
+	}
+	g := group{cost: costOf(cost)}
+	g.add(l.subject(ctx, e, tenant, ""))
+	err = l.decide(ctx, &d, e, &g, start, start)
+	return d, err
+}
+
+// Peek tells what Allow would decide at this moment and changes nothing: no
+// token is taken, no metric or log is written, Remaining counts this request
+// too. Where the store gives no answer it returns [ErrStoreUnavailable]; it
+// never asks the emergency bucket.
+func (l *Limiter) Peek(ctx context.Context, tenant, endpointID string) (d Decision, err error) {
+	e, s, v, err := l.ask(ctx, modePeek, tenant, endpointID)
+	if err != nil {
+		return Decision{}, err
+	}
+	var g group
+	g.add(s)
+	e.identify(&d, s)
+	g.fill(&d, &v)
+	return d, nil
+}
+
+// Reset gives the tenant a fresh bucket at one endpoint. Where the store gives
+// no answer it returns [ErrStoreUnavailable], and the bucket may or may not be
+// fresh.
+func (l *Limiter) Reset(ctx context.Context, tenant, endpointID string) error {
+	e, s, _, err := l.ask(ctx, modeReset, tenant, endpointID)
+	if e != nil {
+		// In this order: what is remembered from now on is looked at again.
+		l.resets.Add(1)
+		var g group
+		g.add(s)
+		for _, s := range g.of[:g.n] {
+			s.denial.Store(nil)
+		}
+	}
+	return err
+}
+
+// ask runs the script for Peek and Reset.
+func (l *Limiter) ask(ctx context.Context, m mode, tenant, endpointID string) (*endpoint, *subject, verdict, error) {
+	e := l.endpoints[endpointID]
+	if err := e.accepts(tenant, endpointID); err != nil {
+		return nil, nil, verdict{}, err
+	}
+	s := l.subject(ctx, e, tenant, "")
+	var g group
+	g.add(s)
+	v, failure, err := l.consult(ctx, l.now(), m, &g)
+	if err == nil && failure != nil {
+		err = fmt.Errorf("%w: %s", ErrStoreUnavailable, failure.detail)
+	}
+	return e, s, v, err
+}
+
+// accepts returns nil if a caller may vouch for the tenant here. e is nil for
+// an endpoint that is not configured.
+func (e *endpoint) accepts(tenant, endpointID string) error {
+	switch {
+	case blank(tenant):
+		return fmt.Errorf("%w: the tenant is blank", ErrUnauthenticated)
+	case len(tenant) > maxTenantBytes:
+		return fmt.Errorf("%w: the tenant is longer than %d bytes", ErrUnauthenticated, maxTenantBytes)
+	case e == nil:
+		return fmt.Errorf("%w %q", ErrUnknownEndpoint, endpointID)
+	case e.policy.Identity == Anonymous:
+		return ErrAnonymousEndpoint
+	}
+	return nil
+}
+
+// blank is strings.TrimSpace(s) == "". Of nearly every name the first byte says
+// that it is not.
+func blank(s string) bool {
+	if s != "" && s[0] > ' ' && s[0] < utf8.RuneSelf {
+		return false
+	}
+	return strings.TrimSpace(s) == ""
+}
+
+// checkAnonymous counts the cookie, if it is valid, and the peer together. The
+// peer alone bounds whoever throws the cookie away.
+func (l *Limiter) checkAnonymous(ctx context.Context, d *Decision, wall time.Time, e *endpoint, req Request) error {
+	clientID := l.anonymous.client(req.Cookies, wall)
+	var room [32]byte // of a peer's name, an IPv6 address of 64 bits being the longest by default
+	peer := appendPeer(room[:0], req.Peer, l.anonymous.prefix)
+	g := group{cost: req.Cost.counted()} // the cookie's first: its hash is the decision's
+	if clientID != "" {
+		g.add(l.subjects.of(e, cookieIdentityPrefix, clientID))
+	}
+	g.add(l.subjects.of(e, peerIdentityPrefix, string(peer)))
+	err := l.decide(ctx, d, e, &g, wall.Sub(l.epoch), l.now())
+	if err == nil && d.Allowed && clientID == "" {
+		d.Cookie = l.anonymous.mint(wall)
+	}
+	return err
+}
+
+// decide takes the decision on a group and records it. The check has begun at
+// start; now is when it became clear who asks. With an error d is as it was.
+//
+// What needs no store takes no time that a clock could tell, so its latency is
+// that of finding out who asks, and the clock is not read again.
+func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group, start, now time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if known, i := l.known(g, now); known != nil {
+		e.identify(d, g.of[0])
+		g.fillKnown(d, known, i, now)
+		l.record(e, d, start, now)
+		return nil
+	}
+	resets := l.resets.Load()
+	v, failure, err := l.consult(ctx, start, modeDecide, g)
+	if err != nil {
+		return err
+	}
+	e.identify(d, g.of[0])
+	switch {
+	case failure == circuitOpen:
+		l.failed(e, d, failure, g.price(), now)
+	case failure != nil:
+		now = l.now()
+		l.failed(e, d, failure, g.price(), now)
+	default:
+		now = l.now()
+		g.fill(d, &v)
+		if l.remembers && !v.allowed {
+			l.remember(g, &v, start, now, resets)
+		}
+	}
+	l.record(e, d, start, now)
+	return nil
+}
+
+// known returns the group's known denial and the number of its bucket. It is
+// not asked for again, also while Redis is away.
+func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
+	if !l.remembers || l.closed.Load() {
+		return nil, 0
+	}
+	return g.denied(now.Microseconds())
+}
+
+// record counts the decision, taken at now, and logs it if it denies.
+func (l *Limiter) record(e *endpoint, d *Decision, start, now time.Duration) {
+	if d.Reason != ReasonAllowed {
+		d.id = newDecisionID(l.epochNano + int64(now))
+	}
+	at, mine := &e.seen[d.Reason.number()], stripe()
+	l.metrics.decided(at, d, mine, now-start)
+	if d.Allowed || l.denials.holds(now, &at.lines, mine) {
+		return
+	}
+	now = l.now()
+	l.denials.write(now, &at.lines, d, now-start, l.store.breakerState())
+}
+
+// circuitOpen is the failure of a check that the breaker turns away. It is
+// never changed.
+var circuitOpen = &storeFailure{kind: kindCircuit, detail: "the circuit breaker is open"}
+
+// consult asks the store. Its error is the caller's own context's and nothing
+// else.
+func (l *Limiter) consult(ctx context.Context, start time.Duration, m mode, g *group) (verdict, *storeFailure, error) {
+	return l.store.decide(ctx, question{
+		mode: m, group: *g, start: start, budget: l.budget, alone: m != modeDecide || l.oneByOne,
+	})
+}
+
+// contextEnded is ctx.Err, and true to the clock: the timer of a deadline may
+// fire later than the store's.
+func contextEnded(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// failed fills d with the failure's row of the decision table, at now.
+func (l *Limiter) failed(e *endpoint, d *Decision, f *storeFailure, price int64, now time.Duration) {
+	reason := f.reason()
+	if e.policy.FailMode != FailOpen {
+		d.Reason = ReasonFailClosed
+		if reason == ReasonCircuitOpen {
+			d.Reason = ReasonCircuitOpen
+		}
+		return
+	}
+	var a bucket.Answer
+	if !e.emergency.TakeCost(now.Microseconds(), price, &a) {
+		d.Reason = ReasonEmergencyLocalLimit
+		d.RetryAfter = micros(max(a.Wait, 0))
+		return
+	}
+	d.Allowed, d.Reason = true, reason
+}
+
+// identify writes into d where and who it is about.
+func (e *endpoint) identify(d *Decision, s *subject) {
+	d.EndpointID, d.IdentityMode, d.IdentityHash = e.policy.EndpointID, e.policy.Identity, s.hash
+}
+
+// fill writes the store's verdict on the group into d.
+func (g *group) fill(d *Decision, v *verdict) {
+	d.FromStore = true
+	d.Allowed, d.Reason = v.allowed, ReasonAllowed
+	i := v.tightest()
+	g.tell(d, i)
+	tightest := &v.buckets()[i]
+	d.Remaining = tightest.Remaining
+	d.NextAfter = micros(max(tightest.Wait, 0))
+	d.ResetAfter = seconds(max(tightest.Reset, 0))
+	if !v.allowed {
+		d.Reason = ReasonRateLimited
+		d.RetryAfter = longestWait(v)
+		d.NextAfter = d.RetryAfter
+	}
+}
+
+// longestWait is the wait until every bucket that denied admits: 0 if one of
+// them never does.
+func longestWait(v *verdict) time.Duration {
+	var longest int64
+	for _, b := range v.buckets() {
+		switch {
+		case !b.Denied:
+		case b.Wait == bucket.Never:
+			return 0
+		default:
+			longest = max(longest, b.Wait)
+		}
+	}
+	return micros(longest)
+}

@@ -1,0 +1,116 @@
+package sentinel
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// denialLinesPerSecond is how many denials of one endpoint and reason are
+// written in any one second of one process.
+const denialLinesPerSecond = 10
+
+// denyLog writes denials, bounded: whoever floods the API must not fill the
+// disk. It is safe for concurrent use.
+type denyLog struct {
+	log    *slog.Logger
+	all    bool
+	closed atomic.Bool
+}
+
+// denyCount is what one endpoint and reason has written. While its lines are
+// used up, a flood only reads full and counts itself.
+type denyCount struct {
+	full atomic.Int64            // until when no line may be written, on the limiter's clock
+	held atomic.Pointer[counter] // back since the last line; nil: none ever
+
+	mu    sync.Mutex
+	times [denialLinesPerSecond]time.Duration // of the last lines, in a ring, + 1 second
+	next  int
+}
+
+// holds counts a denial that is not to be written, if now is a time for that.
+func (l *denyLog) holds(now time.Duration, c *denyCount, stripe uint64) bool {
+	switch {
+	case l.closed.Load():
+		return true
+	case l.all || int64(now) >= c.full.Load():
+		return false
+	}
+	c.hold(stripe)
+	return true
+}
+
+func (c *denyCount) hold(stripe uint64) {
+	held := c.held.Load()
+	if held == nil {
+		c.held.CompareAndSwap(nil, new(counter))
+		held = c.held.Load()
+	}
+	held.add(stripe)
+}
+
+// taken returns how many were held back since it was last asked.
+func (c *denyCount) taken() int64 {
+	if held := c.held.Load(); held != nil {
+		return held.take()
+	}
+	return 0
+}
+
+// write logs a denial that was not held back, at now, unless others have just
+// used up the lines.
+func (l *denyLog) write(now time.Duration, c *denyCount, d *Decision, latency time.Duration, breakerState string) {
+	if !l.all && !c.admit(now) {
+		c.hold(stripe())
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("identity_mode", string(d.IdentityMode)),
+		slog.String("identity_hash", d.IdentityHash),
+		slog.String("endpoint_id", d.EndpointID),
+		slog.String("decision_reason", string(d.Reason)),
+		slog.String("decision_id", d.ID()),
+		slog.Int64("latency_micro", latency.Microseconds()),
+		slog.String("breaker_state", breakerState),
+	}
+	if n := c.taken(); n > 0 {
+		attrs = append(attrs, slog.Int64("suppressed", n))
+	}
+	l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denied", attrs...)
+}
+
+// admit reports whether a line may be written at now: the tenth before it is a
+// second old.
+func (c *denyCount) admit(now time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	free := c.times[c.next]
+	if now < free {
+		c.full.Store(int64(free))
+		return false
+	}
+	c.times[c.next] = now + time.Second
+	c.next = (c.next + 1) % len(c.times)
+	return true
+}
+
+// close writes what is still held back, so that lines and suppressed add up to
+// all denials until then.
+func (l *denyLog) close(endpoints map[string]*endpoint) {
+	l.closed.Store(true)
+	for id, e := range endpoints {
+		for _, reason := range []Reason{ReasonRateLimited, ReasonCircuitOpen, ReasonFailClosed, ReasonEmergencyLocalLimit} {
+			suppressed := e.seen[reason.number()].lines.taken()
+			if suppressed == 0 {
+				continue
+			}
+			l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denials held back until close",
+				slog.String("endpoint_id", id),
+				slog.String("decision_reason", string(reason)),
+				slog.Int64("suppressed", suppressed))
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package sentinel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+)
+
+// The two key spaces. A tenant can never meet an anonymous client in a bucket,
+// not even where their raw identities are the same text.
+const (
+	tenantKeyPrefix    = "sentinel:v1:"
+	anonymousKeyPrefix = "sentinel:v2:"
+)
+
+// tenantKey returns the key of a tenant's bucket,
+// sentinel:v1:{hash}:{endpoint_id}:{policy_version}, and the hash in it. Both
+// share one piece of memory.
+func tenantKey(tenant, endpointID string, version int64) (key, hash string) {
+	return bucketKey(tenantKeyPrefix, tenant, endpointID, version)
+}
+
+// anonymousKey is tenantKey for an identity that cookieIdentity or
+// peerIdentity made, in the key space of the anonymous.
+func anonymousKey(identity, endpointID string, version int64) (key, hash string) {
+	return bucketKey(anonymousKeyPrefix, identity, endpointID, version)
+}
+
+// RedisKey returns the key of the bucket that an identity has at the policy's
+// endpoint. The identity is the tenant; where the policy counts anonymous
+// clients, anon:ip:ADDRESS or anon:cookie:CLIENT_ID.
+func (p Policy) RedisKey(identity string) string {
+	prefix := tenantKeyPrefix
+	if p.Identity == Anonymous {
+		prefix = anonymousKeyPrefix
+	}
+	key, _ := bucketKey(prefix, identity, p.EndpointID, p.Version)
+	return key
+}
+
+func bucketKey(prefix, identity, endpointID string, version int64) (key, hash string) {
+	var room [192]byte // on the stack; most identities and most keys fit
+	sum := sha256.Sum256(append(room[:0], identity...))
+	b := append(room[:0], prefix...)
+	b = hex.AppendEncode(b, sum[:])
+	b = append(b, ':')
+	b = append(b, endpointID...)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, version, 10)
+	key = string(b)
+	return key, key[len(prefix) : len(prefix)+hex.EncodedLen(len(sum))]
+}
+
+// furtherKey returns the key of a further limit, the second or a later one:
+// sentinel:{first}:{number}, where the braces around the first limit's key are
+// written. No first key holds a brace, so it is the hash tag of this one: Redis
+// Cluster keeps both in one slot, and a script may have them together. Nor can
+// it be another bucket's key, for all others begin with sentinel:v.
+func furtherKey(first string, number int) string {
+	return "sentinel:{" + first + "}:" + strconv.Itoa(number)
+}
+
+// hashIdentity returns the SHA-256 of a raw identity in lower-case hex, the
+// only form of it that may leave the process.
+func hashIdentity(identity string) string {
+	sum := sha256.Sum256([]byte(identity))
+	return hex.EncodeToString(sum[:])
+}

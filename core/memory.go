@@ -1,0 +1,68 @@
+package sentinel
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/sentinelgo/sentinel/core/bucket"
+)
+
+// memoryStore is memory://: the buckets of one process, on its monotonic
+// clock. It has no connection to lose, so it fails only once it is closed.
+type memoryStore struct {
+	health
+	table  *bucket.Table
+	closed atomic.Bool
+}
+
+func newMemoryStore(maxKeys int, m *metrics) *memoryStore {
+	return &memoryStore{health: health{metrics: m}, table: bucket.NewTable(maxKeys)}
+}
+
+// decide implements store. It answers at once, whatever the caller's deadline is.
+func (s *memoryStore) decide(ctx context.Context, q question) (verdict, *storeFailure, error) {
+	if failure := s.ready(); failure != nil {
+		s.note(nil, failure)
+		return verdict{}, failure, ctx.Err()
+	}
+	var two [2]bucket.Item
+	items := two[:0]
+	for _, of := range q.group.of[:q.group.n] {
+		items = append(items, bucket.Item{Key: of.key, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(q.group.cost)})
+	}
+	v := newVerdict(q.group.n)
+	answers := v.buckets()
+	now := q.start.Microseconds()
+	switch q.mode {
+	case modeDecide:
+		v.allowed = s.table.Decide(now, items, answers)
+	case modeReset:
+		v.allowed = s.table.Reset(now, items, answers)
+	case modePeek:
+		v.allowed = s.table.Peek(now, items, answers)
+	}
+	s.note(&v, nil)
+	return v, nil, ctx.Err()
+}
+
+func (s *memoryStore) ready() *storeFailure {
+	if s.closed.Load() {
+		return &storeFailure{kind: kindClosed, detail: "the limiter is closed"}
+	}
+	return nil
+}
+
+func (s *memoryStore) status() Status {
+	st := Status{Store: "memory", Ready: true, LastError: s.lastError()}
+	if failure := s.ready(); failure != nil {
+		st.Ready, st.Degraded, st.Detail, st.LastError = false, true, failure.detail, string(failure.kind)
+	}
+	return st
+}
+
+func (s *memoryStore) breakerState() string { return "" }
+
+func (s *memoryStore) close() error {
+	s.closed.Store(true)
+	return nil
+}

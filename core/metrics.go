@@ -1,0 +1,217 @@
+package sentinel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sentinelgo/sentinel/core/breaker"
+)
+
+// metrics are the Prometheus series of a limiter. A nil *metrics keeps none.
+// No label ever holds a tenant, an identity, a path or any text of a client.
+type metrics struct {
+	decisions    *decisionSeries
+	breakerState *breakerGauge
+	transitions  *prometheus.CounterVec
+	storeErrors  *prometheus.CounterVec
+	authFailures *prometheus.CounterVec
+	unknownPlans *prometheus.CounterVec
+}
+
+// The breaker's own labels: the edge has breakers of other scopes.
+const (
+	breakerScope = "limiter"
+	breakerName  = "redis"
+)
+
+// newMetrics registers the series on r, or takes those that are already there:
+// a second limiter counts into the same ones. Only a real conflict, the same
+// name with other labels, is an error.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	if r == nil {
+		return nil, nil
+	}
+	m := &metrics{
+		decisions: &decisionSeries{
+			total: prometheus.NewDesc(
+				"sentinel_decisions_total",
+				"Decisions, by endpoint and reason.",
+				[]string{"endpoint_id", "decision_reason"}, nil,
+			),
+			latency: prometheus.NewDesc(
+				"sentinel_evaluate_latency_microseconds",
+				"Time from the start of a check to its decision, in microseconds.",
+				[]string{"endpoint_id", "decision_reason"}, nil,
+			),
+			of: make(map[seriesName]series),
+		},
+		breakerState: &breakerGauge{desc: prometheus.NewDesc(
+			"sentinel_breaker_state",
+			"State of the circuit breaker: 0 closed, 1 half-open, 2 open; of several limiters the greatest.",
+			[]string{"scope", "name"}, nil,
+		)},
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_breaker_transitions_total",
+			Help: "Transitions of the circuit breaker, by the state it went to.",
+		}, []string{"scope", "name", "to"}),
+		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_store_errors_total",
+			Help: "Checks that the store failed, and stored states that were unreadable, by kind.",
+		}, []string{"kind"}),
+		authFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_auth_failures_total",
+			Help: "Requests without a valid bearer token, by kind.",
+		}, []string{"kind"}),
+		unknownPlans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_unknown_plans_total",
+			Help: "Decisions by the policy as it is, because no policy has the tenant's plan, by endpoint.",
+		}, []string{"endpoint_id"}),
+	}
+	err := errors.Join(
+		register(r, &m.decisions),
+		register(r, &m.breakerState),
+		register(r, &m.transitions),
+		register(r, &m.storeErrors),
+		register(r, &m.authFailures),
+		register(r, &m.unknownPlans),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("sentinel: register metrics: %w", err)
+	}
+	return m, nil
+}
+
+// register registers *c, or replaces it by the equal collector that is there.
+func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
+	err := r.Register(*c)
+	var already prometheus.AlreadyRegisteredError
+	if !errors.As(err, &already) {
+		return err
+	}
+	existing, ok := already.ExistingCollector.(C)
+	if !ok {
+		return err
+	}
+	*c = existing
+	return nil
+}
+
+func (m *metrics) decided(at *seen, d *Decision, stripe uint64, latency time.Duration) {
+	if m == nil {
+		return
+	}
+	t := at.tally.Load()
+	if t == nil { // made when it is first needed, not all at the start
+		t = m.decisions.tally(seriesName{d.EndpointID, d.Reason})
+		at.tally.Store(t)
+	}
+	t.add(stripe, latency)
+}
+
+func (m *metrics) storeError(kind failureKind) {
+	if m != nil {
+		m.storeErrors.WithLabelValues(string(kind)).Inc()
+	}
+}
+
+func (m *metrics) authFailure(kind string) {
+	if m != nil {
+		m.authFailures.WithLabelValues(kind).Inc()
+	}
+}
+
+func (m *metrics) unknownPlan(endpointID string) {
+	if m != nil {
+		m.unknownPlans.WithLabelValues(endpointID).Inc()
+	}
+}
+
+func (m *metrics) breakerChanged(to breaker.State) {
+	if m != nil {
+		m.transitions.WithLabelValues(breakerScope, breakerName, to.String()).Inc()
+	}
+}
+
+// watch has the breaker's state shown until forget.
+func (m *metrics) watch(b *breaker.Breaker) {
+	if m != nil {
+		m.breakerState.breakers.Store(b, nil)
+	}
+}
+
+func (m *metrics) forget(b *breaker.Breaker) {
+	if m != nil {
+		m.breakerState.breakers.Delete(b)
+	}
+}
+
+// decisionSeries are the counter and the histogram of decisions, which say the
+// same: each decision is in both. Limiters that share a registry share these.
+type decisionSeries struct {
+	total, latency *prometheus.Desc
+
+	mu sync.Mutex
+	of map[seriesName]series
+}
+
+type seriesName struct {
+	endpoint string
+	reason   Reason
+}
+
+type series struct {
+	*tally
+	created time.Time
+}
+
+func (s *decisionSeries) tally(name seriesName) *tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[name].tally == nil {
+		s.of[name] = series{new(tally), time.Now()}
+	}
+	return s.of[name].tally
+}
+
+// Describe implements prometheus.Collector.
+func (s *decisionSeries) Describe(ch chan<- *prometheus.Desc) {
+	ch <- s.total
+	ch <- s.latency
+}
+
+// Collect implements prometheus.Collector.
+func (s *decisionSeries) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	all := maps.Clone(s.of)
+	s.mu.Unlock()
+	for name, one := range all {
+		labels := []string{name.endpoint, string(name.reason)}
+		count, sum, upTo := one.read()
+		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(s.total, prometheus.CounterValue, float64(count), one.created, labels...)
+		ch <- prometheus.MustNewConstHistogramWithCreatedTimestamp(s.latency, count, sum, upTo, one.created, labels...)
+	}
+}
+
+// breakerGauge shows the state of all limiters that share a registry. It is
+// read when it is asked for, so that none overwrites another's.
+type breakerGauge struct {
+	desc     *prometheus.Desc
+	breakers sync.Map // of *breaker.Breaker
+}
+
+// Describe implements prometheus.Collector.
+func (g *breakerGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g *breakerGauge) Collect(ch chan<- prometheus.Metric) {
+	worst := breaker.Closed
+	for b := range g.breakers.Range {
+		worst = max(worst, b.(*breaker.Breaker).State())
+	}
+	ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(worst), breakerScope, breakerName)
+}

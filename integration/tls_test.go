@@ -1,0 +1,99 @@
+package integration_test
+
+import (
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/integration/redistest"
+)
+
+// secure is a rediss:// URL for addr with the query.
+func secure(addr string, query url.Values) string {
+	return "rediss://" + addr + "?" + query.Encode()
+}
+
+func TestTLSOfAPrivateAuthority(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	srv, addr := redistest.StartTLS(t, ca, true)
+	cert, key := ca.Issue(t, "client", time.Hour)
+	mutual := url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}}
+	l := open(t, config(secure(addr, mutual), tokens("a", 3*sentinel.Token, 0)), sentinel.WithStrictStart())
+	tenant := fresh(t)
+	for i := range 4 {
+		if d := allow(t, l, tenant, "a"); d.Allowed != (i < 3) || !d.FromStore {
+			t.Errorf("decision %d: %+v", i, d)
+		}
+	}
+	if stateOf(t, srv.Client(t), tenantKey(tenant, "a")) == "" {
+		t.Error("another server was charged")
+	}
+
+	strangerCert, strangerKey := redistest.NewCA(t).Issue(t, "stranger", time.Hour)
+	oldCert, oldKey := ca.Issue(t, "old", -time.Minute)
+	for name, c := range map[string]struct {
+		query url.Values
+		want  string // or that the server has reset the connection already
+	}{
+		"without the authority":   {url.Values{"cert_file": {cert}, "key_file": {key}}, "signed by an unknown authority"},
+		"of another authority":    {url.Values{"ca_file": {redistest.NewCA(t).File}, "cert_file": {cert}, "key_file": {key}}, "signed by an unknown authority"},
+		"for another name":        {url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}, "server_name": {"redis.example.com"}}, "for another name"},
+		"no client certificate":   {url.Values{"ca_file": {ca.File}}, "the server refused TLS: tls: certificate required"},
+		"a stranger's":            {url.Values{"ca_file": {ca.File}, "cert_file": {strangerCert}, "key_file": {strangerKey}}, "the server refused TLS: tls: "},
+		"an expired one":          {url.Values{"ca_file": {ca.File}, "cert_file": {oldCert}, "key_file": {oldKey}}, "the server refused TLS: tls: "},
+		"no pair":                 {url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {oldKey}}, "no pair of PEM files"},
+		"a file that is not here": {url.Values{"ca_file": {ca.File + ".missing"}}, "ca_file cannot be read: no such file"},
+		"a file that is no PEM":   {url.Values{"ca_file": {os.Args[0]}}, "ca_file "},
+	} {
+		err := refusal(t, config(secure(addr, c.query), tokens("a", sentinel.Token, 0)), sentinel.WithStrictStart())
+		refused := strings.HasPrefix(c.want, "the server refused") && err != nil && strings.Contains(err.Error(), "connection reset by peer")
+		if err == nil || !refused && !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), ca.File) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	named := url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}, "server_name": {"localhost"}}
+	open(t, config(secure(addr, named), tokens("a", sentinel.Token, 0)), sentinel.WithStrictStart())
+}
+
+// A certificate that is renewed on the disk counts from the next connection on,
+// without a restart.
+func TestTLSCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	_, addr := redistest.StartTLS(t, ca, true)
+	cert, key := ca.Issue(t, "client", -time.Minute)
+	l, err := sentinel.Open(t.Context(), config(secure(addr, url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}}),
+		tokens("a", 3*sentinel.Token, 0)), options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if s := l.Status(); s.Ready {
+		t.Errorf("ready with an expired certificate: %+v", s)
+	}
+	ca.Issue(t, "client", time.Hour)
+	eventually(t, soon, "the new certificate counts", func() bool { return l.Status().Ready })
+	if d := allow(t, l, fresh(t), "a"); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}
+
+// The least that an ACL user needs, over TLS, as the operations page has it.
+func TestTLSWithAnACLUser(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	srv, addr := redistest.StartTLS(t, ca, false)
+	acl := []any{"acl", "setuser", "quota", "reset", "on", ">pw with & +", "~sentinel:*", "+evalsha", "+script|load", "+get", "+set", "+time", "+info"}
+	if err := srv.Client(t).Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	u := url.URL{Scheme: "rediss", User: url.UserPassword("quota", "pw with & +"), Host: addr, RawQuery: url.Values{"ca_file": {ca.File}}.Encode()}
+	l := open(t, config(u.String(), tokens("a", sentinel.Token, 0)), sentinel.WithStrictStart())
+	if d := allow(t, l, fresh(t), "a"); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,83 @@
+
+-- Decides for any number of groups of buckets, all or nothing in each group,
+-- independent of one another, in order. A key may occur in several groups, once
+-- in each.
+--
+--   KEYS     the keys of all groups, in order
+--   ARGV[1]  mode: "d" decide, "p" peek (nothing is written), "r" reset (the
+--            fresh state is written); "D" and "P" are "d" and "p" with costs
+--   ARGV     then runs of groups of one kind, each
+--              count, kind, (p1, p2) x nkeys
+--            for `count` groups; kind has one letter for each of their keys:
+--            "b", p1 capacity, p2 rate, or "w", p1 limit, p2 window. With costs
+--            the run's cost, what a request takes of each key, stands after kind
+--
+-- Returns one flat array of integers: the time, then for each key the flags (1:
+-- denied, 2: corrupt) and the numbers that it held, a fresh bucket's where it
+-- held none; three in all for "b", four for "w". A group is admitted if none of
+-- its keys denied. What is left and when it comes back follow from these
+-- numbers, and the caller computes them: Redis has one thread, for everyone.
+--
+-- A denial writes nothing. State and expiry are written by one command.
+
+local call, pcall, mode = redis.call, redis.pcall, ARGV[1]
+local costs = mode == 'D' or mode == 'P'
+local charge, look, keep = mode == 'd' or mode == 'D', mode ~= 'r', mode ~= 'p' and mode ~= 'P'
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local reply, at, key, arg = {now}, 1, 0, 2
+local texts, ttls -- made when a run needs them
+
+while ARGV[arg] do
+  local count, kind, decide, p1, p2 = ARGV[arg] + 0, ARGV[arg + 1]
+  local nkeys, cost = #kind, 1
+  if costs then
+    arg = arg + 1
+    cost = ARGV[arg + 1] + 0
+  end
+  if nkeys > 1 then texts, ttls = texts or {}, ttls or {} end
+
+  for group = 1, count do
+    local allowed, text, ttl = true
+    for i = 1, nkeys do
+      if group == 1 or nkeys > 1 then -- else they are the last group's
+        decide = kind:byte(i) == 98 and token_bucket or sliding_window -- 98: "b"
+        p1, p2 = ARGV[arg + 2 * i] + 0, ARGV[arg + 2 * i + 1] + 0
+      end
+      local state = false
+      if look then
+        state = pcall('GET', KEYS[key + i])
+        if state and state.err then
+          if not state.err:find('^WRONGTYPE') then return state end
+          state = '' -- as corrupt as any other text that is no state
+        end
+      end
+      local previous
+      reply[at + 1], text, ttl, reply[at + 2], reply[at + 3], previous = decide(state, now, p1, p2, charge, cost)
+      at = at + 3
+      if previous then
+        at = at + 1
+        reply[at] = previous
+      end
+      if not text then
+        allowed = false
+      elseif nkeys > 1 then
+        texts[i], ttls[i] = text, ttl
+      end
+    end
+    if allowed and keep then
+      for i = 1, nkeys do
+        if nkeys > 1 then text, ttl = texts[i], ttls[i] end
+        if ttl > 0 then
+          -- As text: some servers send a number of 3e8 to SET as "3e+8".
+          call('SET', KEYS[key + i], text, 'EX', ('%d'):format(ttl))
+        else
+          call('SET', KEYS[key + i], text)
+        end
+      end
+    end
+    key = key + nkeys
+  end
+  arg = arg + 2 + 2 * nkeys
+end
+return reply

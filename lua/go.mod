@@ -1,0 +1,3 @@
+module github.com/sentinelgo/sentinel/lua
+
+go 1.26.0
