@@ -173,7 +173,7 @@ func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group
 	if known, i := l.known(g, now); known != nil {
 		e.identify(d, g.of[0])
 		g.fillKnown(d, known, i, now)
-		l.record(e, d, start, now)
+		l.record(ctx, e, d, start, now)
 		return nil
 	}
 	resets := l.resets.Load()
@@ -195,7 +195,7 @@ func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group
 			l.remember(g, &v, start, now, resets)
 		}
 	}
-	l.record(e, d, start, now)
+	l.record(ctx, e, d, start, now)
 	return nil
 }
 
@@ -208,18 +208,32 @@ func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
 	return g.denied(now.Microseconds())
 }
 
-// record counts the decision, taken at now, and logs it if it denies.
-func (l *Limiter) record(e *endpoint, d *Decision, start, now time.Duration) {
+// record counts the decision, taken at now, shows it to those who observe, and
+// logs it if it denies.
+func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, now time.Duration) {
 	if d.Reason != ReasonAllowed {
 		d.id = newDecisionID(l.epochNano + int64(now))
 	}
 	at, mine := &e.seen[d.Reason.number()], stripe()
 	l.metrics.decided(at, d, mine, now-start)
+	if l.observers != nil {
+		l.observed(ctx, d, start, now)
+	}
 	if d.Allowed || l.denials.holds(now, &at.lines, mine) {
 		return
 	}
 	now = l.now()
 	l.denials.write(now, &at.lines, d, now-start, l.store.breakerState())
+}
+
+// observed shows the decision, taken at now, to those who observe. They get the
+// wall clock of this moment: the limiter's own knows no step of it since Open.
+func (l *Limiter) observed(ctx context.Context, d *Decision, start, now time.Duration) {
+	wall := time.Now()
+	begun := wall.Add(start - wall.Sub(l.epoch))
+	for _, observe := range l.observers {
+		observe(ctx, *d, begun, now-start)
+	}
 }
 
 // circuitOpen is the failure of a check that the breaker turns away. It is

@@ -39,6 +39,7 @@ type Limiter struct {
 	oneByOne  bool         // WithoutGathering
 	store     store
 	closed    atomic.Bool
+	observers []observer // nil: nobody observes
 
 	metrics *metrics
 	denials *denyLog
@@ -164,6 +165,7 @@ func newLimiter(given *Config, opts []Option, urlRequired bool) (*Limiter, optio
 		log:       o.logger,
 		epoch:     time.Now(),
 		oneByOne:  o.oneByOne,
+		observers: o.observers,
 	}
 	l.epochNano = l.epoch.UnixNano()
 	for id, p := range cfg.Policies {

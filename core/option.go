@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -23,6 +24,7 @@ type options struct {
 	keys        KeySource
 	tenant      func(context.Context) (string, error)
 	plan        func(context.Context, string) string
+	observers   []observer
 }
 
 type optionFunc func(*options)
@@ -106,6 +108,24 @@ func (o *options) fit(app *App) error {
 // the request waits, and concurrently: it must answer from memory.
 func WithPlan(plan func(ctx context.Context, tenant string) string) Option {
 	return optionFunc(func(o *options) { o.plan = plan })
+}
+
+// observer is what WithObserver takes.
+type observer func(ctx context.Context, d Decision, start time.Time, latency time.Duration)
+
+// WithObserver has observe see every decision of Check and Allow after it is
+// taken and before they return; with several, each sees each. What is no
+// decision (401, 404, a caller who has gone) and Peek are not seen.
+//
+// ctx is the caller's; it may end at any moment. d is the decision without its
+// cookie. start is when the check began, by the wall clock, and latency what the
+// histogram of the metrics counts, both up to here. observe is called
+// concurrently, while the request waits: it must be quick, and must not panic.
+func WithObserver(observe func(ctx context.Context, d Decision, start time.Time, latency time.Duration)) Option {
+	if observe == nil {
+		panic("sentinel: WithObserver: the function is nil")
+	}
+	return optionFunc(func(o *options) { o.observers = append(o.observers, observe) })
 }
 
 func newOptions(opts []Option) options {
