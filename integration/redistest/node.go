@@ -52,6 +52,45 @@ func (n *Node) Kill() {
 	n.Server.Kill()
 }
 
+// WaitReplicated waits until what the node has written so far is at every replica
+// that follows it, of which there is at least one.
+func (n *Node) WaitReplicated() {
+	n.t.Helper()
+	client := n.Client(n.t)
+	upTo := ""
+	eventually(n.t, 20*time.Second, func() string {
+		info, err := client.Info(n.t.Context(), "replication").Result()
+		if err != nil {
+			return err.Error()
+		}
+		written := field(info, "master_repl_offset:", "\r\n")
+		if upTo == "" {
+			upTo = written
+		}
+		replicas := 0
+		for line := range strings.Lines(info) {
+			if !strings.HasPrefix(line, "slave") || !strings.Contains(line, "state=online") {
+				continue
+			}
+			if at := field(line, "offset=", ","); len(at) < len(upTo) || len(at) == len(upTo) && at < upTo {
+				return fmt.Sprintf("written until %s:\n%s", upTo, info)
+			}
+			replicas++
+		}
+		if replicas == 0 {
+			return "no replica follows:\n" + info
+		}
+		return ""
+	})
+}
+
+// field is what stands in text after name and before end.
+func field(text, name, end string) string {
+	_, rest, _ := strings.Cut(text, name)
+	value, _, _ := strings.Cut(rest, end)
+	return value
+}
+
 // Restart starts a node that was killed anew, with the files that it has.
 func (n *Node) Restart() {
 	n.t.Helper()

@@ -29,6 +29,7 @@ func TestClusterFailsOverAndMovesSlots(t *testing.T) {
 		t.Error("the slot did not move")
 	}
 	c.WaitWell(c.Nodes...)
+	to.WaitReplicated()
 
 	to.Kill()
 	eventually(t, 20*time.Second, func() string {
@@ -77,6 +78,7 @@ func TestTrioFailsOver(t *testing.T) {
 	if err := first.Client(t).Set(t.Context(), "a", "b", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
+	first.WaitReplicated()
 	first.Kill()
 	eventually(t, 20*time.Second, func() string {
 		if trio.Master() == first {
