@@ -11,6 +11,9 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 UNIT    = $(addsuffix /...,$(filter-out %/integration,$(MODULES)))
 BIN     = $(CURDIR)/bin
 
+# These tests wait more than they work: four at once, also on two CPUs.
+INTEGRATION = -p 1 -parallel 4 ./integration/...
+
 .DEFAULT_GOAL := help
 .PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo serve release-check
 
@@ -24,7 +27,7 @@ build: ## build every module, in the workspace and alone
 test: ## all tests, on a real Redis; a Debian without one gets it installed
 	@scripts/test-redis
 	go test -count=1 $(UNIT)
-	go test -count=1 -p 1 ./integration/...
+	go test -count=1 $(INTEGRATION)
 
 unit: ## the tests that need no Redis
 	go test $(UNIT)
@@ -32,11 +35,11 @@ unit: ## the tests that need no Redis
 race: ## all tests of code under the race detector, those of documents not (needs a C compiler)
 	@scripts/test-redis
 	go test -race -count=1 $(filter-out %/examples/...,$(UNIT))
-	go test -race -count=1 -p 1 ./integration/...
+	go test -race -count=1 $(INTEGRATION)
 
 integration: ## the tests on a real Redis; see integration/redistest for which one
 	@scripts/test-redis
-	go test -count=1 -p 1 ./integration/...
+	go test -count=1 $(INTEGRATION)
 
 matrix: ## the tests on Redis 6.0, 7.0, 8.0 and Valkey 8.1; needs root, for debootstrap
 	@scripts/matrix

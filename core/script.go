@@ -114,16 +114,17 @@ func sameKind(a, b *group) bool {
 	return true
 }
 
-// replyLen is how many numbers of a reply are the group's.
+// replyLen is how many numbers of a reply are the group's: its buckets', and its
+// verdict.
 func replyLen(g *group) int {
-	n := 0
+	n := 1
 	for _, of := range g.of[:g.n] {
 		n += of.rule.replyLen()
 	}
 	return n
 }
 
-// replyLen is how many numbers of a reply are one bucket's: flags, its time
+// replyLen is how many numbers of a reply are one bucket's: its wait, its time
 // less now, and one count or two.
 func (r *rule) replyLen() int {
 	if r.Sliding() {
@@ -132,48 +133,71 @@ func (r *rule) replyLen() int {
 	return 3
 }
 
-// The flags of one bucket in a reply.
-const (
-	flagDenied = 1 << iota
-	flagCorrupt
-	flagsEnd
-)
-
-// parseReply reads the script's reply to one group, asked in mode m: what its
-// buckets held at now, and which of them denied. From that all the rest follows
-// by the same arithmetic that the script decides by. Whatever is not such a
-// reply is an error: numbers that contradict each other are not a verdict.
+// parseReply reads the script's reply to one group, asked in mode m. The script
+// says what it decided, and what its buckets held at now. From the latter the
+// whole verdict follows by the same arithmetic, also what the script leaves out.
+// Whatever is not such a reply is an error: numbers that contradict each other
+// are not a verdict.
 func parseReply(m mode, now int64, reply []int64, g *group) (verdict, error) {
 	if len(reply) != replyLen(g) {
 		return verdict{}, fmt.Errorf("sentinel: script reply of %d numbers to %d keys", len(reply), g.n)
 	}
 	v := newVerdict(g.n)
-	v.allowed = true
-	var states2 [2]bucket.State
-	var flags2 [2]int64
-	states, flags := states2[:0], flags2[:0]
+	// The verdict is last: as many requests as remain, or -1 less them for a denial.
+	remaining := reply[len(reply)-1]
+	v.allowed = remaining >= 0
+	if !v.allowed {
+		remaining = -1 - remaining
+	}
+	least, denied := int64(bucket.MaxExact), false
 	for i, of := range g.of[:g.n] {
 		part := reply[:of.rule.replyLen()]
 		reply = reply[len(part):]
-		previous := int64(0)
-		if len(part) > 3 {
-			previous = part[3]
-		}
-		// A time that is out of range stays so, if the sum overflows: it is negative.
-		state, ok := of.rule.Stored(part[2], previous, now+part[1])
-		if !ok || uint64(part[0]) >= flagsEnd {
+		a, ok := of.rule.answer(part, now, g.price(), v.allowed && m == modeDecide)
+		if !ok {
 			return verdict{}, fmt.Errorf("sentinel: script reply, bucket %d: %v at %d", i, part, now)
 		}
-		states, flags = append(states, state), append(flags, part[0])
-		v.allowed = v.allowed && part[0]&flagDenied == 0
-	}
-	for i, of := range g.of[:g.n] {
-		_, a := of.rule.DecideCost(states[i], now, g.price(), v.allowed && m == modeDecide)
-		if a.Corrupt || a.Denied != (flags[i]&flagDenied != 0) {
-			return verdict{}, fmt.Errorf("sentinel: script reply, bucket %d: flags %d contradict what it held at %d", i, flags[i], now)
-		}
-		a.Corrupt = flags[i]&flagCorrupt != 0
 		v.buckets()[i] = a
+		switch {
+		case a.Denied && !denied:
+			least, denied = a.Remaining, true
+		case a.Denied == denied:
+			least = min(least, a.Remaining)
+		}
+	}
+	if v.allowed == denied || remaining != least {
+		return verdict{}, fmt.Errorf("sentinel: script reply: verdict %d contradicts the buckets, of which %d remain", reply[0], least)
 	}
 	return v, nil
 }
+
+// answer is the answer of a bucket of which the script says part, at now, and
+// whether what the script decided follows from what it says that the bucket held.
+func (r *rule) answer(part []int64, now, cost int64, charged bool) (bucket.Answer, bool) {
+	wait, previous := part[0], int64(0)
+	if len(part) > 3 {
+		previous = part[3]
+	}
+	// A time that is out of range stays so, if the sum overflows: it is negative.
+	state, ok := r.Stored(part[2], previous, now+part[1])
+	if !ok {
+		return bucket.Answer{}, false
+	}
+	_, a := r.DecideCost(state, now, cost, charged)
+	if a.Corrupt {
+		return a, false // the script would have said that it held a fresh one's
+	}
+	if wait < bucket.Never {
+		a.Corrupt = true
+		wait += corruptWait
+	}
+	if !a.Denied {
+		return a, wait == 0
+	}
+	return a, wait == a.Wait
+}
+
+// corruptWait is by how much the wait of a bucket in a reply is less if its
+// state was corrupt. Such a bucket decides like a fresh one, which admits or
+// never does.
+const corruptWait = 2

@@ -87,7 +87,8 @@ func TestScriptIsOneTextWithItsParts(t *testing.T) {
 
 const testTime = 1_790_000_000_000_000
 
-// The reply says what the buckets held; the answers are what that comes to.
+// The reply says the verdict, and what the buckets held; the answers are what
+// that comes to.
 func TestParseReply(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -97,40 +98,40 @@ func TestParseReply(t *testing.T) {
 	}{
 		"both admit and are charged": {
 			modeDecide,
-			[]int64{0, 0, 5_000_000, 0, -25_000_000, 4, 8},
+			[]int64{0, 0, 5_000_000, 0, -25_000_000, 4, 8, 1},
 			verdictOf(true,
 				bucket.Answer{Remaining: 4, Wait: 1_000_000_000, Reset: 1000}, bucket.Answer{Remaining: 1, Wait: 5_000_001, Reset: 95},
 			),
 		},
 		"both admit and are only looked at": {
 			modePeek,
-			[]int64{0, 0, 5_000_000, 0, -25_000_000, 4, 8},
+			[]int64{0, 0, 5_000_000, 0, -25_000_000, 4, 8, 2},
 			verdictOf(true,
 				bucket.Answer{Remaining: 5, Wait: bucket.Never}, bucket.Answer{Remaining: 2, Wait: 5_000_001, Reset: 95},
 			),
 		},
 		"both are reset": {
 			modeReset,
-			[]int64{0, 0, 5_000_000, 0, 0, 0, 0},
+			[]int64{0, 0, 5_000_000, 0, 0, 0, 0, 5},
 			verdictOf(true, bucket.Answer{Remaining: 5, Wait: bucket.Never}, bucket.Answer{Remaining: 10, Wait: bucket.Never}),
 		},
 		"one denies, the other is not charged": {
 			modeDecide,
-			[]int64{1, -1_000_000, 998_000, 0, 0, 0, 0},
+			[]int64{1_000_000, -1_000_000, 998_000, 0, 0, 0, 0, -1},
 			verdictOf(false,
 				bucket.Answer{Denied: true, Wait: 1_000_000, Reset: 4001}, bucket.Answer{Remaining: 10, Wait: bucket.Never},
 			),
 		},
 		"one was corrupt": {
 			modeDecide,
-			[]int64{2, 0, 5_000_000, 0, 0, 0, 0},
+			[]int64{-2, 0, 5_000_000, 0, 0, 0, 0, 4},
 			verdictOf(true,
 				bucket.Answer{Corrupt: true, Remaining: 4, Wait: 1_000_000_000, Reset: 1000}, bucket.Answer{Remaining: 9, Wait: 60_000_001, Reset: 120},
 			),
 		},
 		"a time ahead of the clock": {
 			modeDecide,
-			[]int64{0, 60_000_000, 2_000_000, 0, 0, 0, 0},
+			[]int64{0, 60_000_000, 2_000_000, 0, 0, 0, 0, 1},
 			verdictOf(true,
 				bucket.Answer{Remaining: 1, Wait: 1_060_000_000, Reset: 4060}, bucket.Answer{Remaining: 9, Wait: 60_000_001, Reset: 120},
 			),
@@ -152,21 +153,31 @@ func TestParseReplyRefuses(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string][]int64{
 		"nothing":                         nil,
-		"too short":                       {0, 0, 5_000_000, 0, 0, 0},
-		"too long":                        {0, 0, 5_000_000, 0, 0, 0, 0, 0},
-		"one bucket too few":              {0, 0, 5_000_000},
-		"admits what it cannot":           {0, 0, 999_999, 0, 0, 0, 0},
-		"admits what it cannot, a window": {0, 0, 5_000_000, 0, 0, 10, 0},
-		"denies what it cannot":           {1, 0, 5_000_000, 0, 0, 0, 0},
-		"unknown flag":                    {4, 0, 5_000_000, 0, 0, 0, 0},
-		"negative flags":                  {-1, 0, 5_000_000, 0, 0, 0, 0},
-		"negative count":                  {1, 0, -1, 0, 0, 0, 0},
-		"count too large":                 {0, 0, 1<<52 + 1, 0, 0, 0, 0},
-		"negative previous count":         {0, 0, 5_000_000, 0, 0, 0, -1},
-		"time before the clock's zero":    {0, -testTime - 1, 5_000_000, 0, 0, 0, 0},
-		"time too large":                  {0, 1<<53 - testTime, 5_000_000, 0, 0, 0, 0},
-		"time beyond all numbers":         {0, math.MaxInt64, 5_000_000, 0, 0, 0, 0},
-		"a time that is corrupt":          {0, 6_000_000_001, 5_000_000, 0, 0, 0, 0},
+		"too short":                       {0, 0, 5_000_000, 0, 0, 0, 4},
+		"too long":                        {0, 0, 5_000_000, 0, 0, 0, 0, 0, 4},
+		"one bucket too few":              {0, 0, 5_000_000, 4},
+		"admits what it cannot":           {0, 0, 999_999, 0, 0, 0, 0, 0},
+		"admits what it cannot, a window": {0, 0, 5_000_000, 0, 0, 10, 0, 0},
+		"denies what it cannot":           {1, 0, 5_000_000, 0, 0, 0, 0, -1},
+		"denies for ever what it cannot":  {-1, 0, 5_000_000, 0, 0, 0, 0, -1},
+		"denies and waits too little":     {999_999, -1_000_000, 998_000, 0, 0, 0, 0, -1},
+		"denies and waits too long":       {1_000_001, -1_000_000, 998_000, 0, 0, 0, 0, -1},
+		"denies and never admits":         {-1, -1_000_000, 998_000, 0, 0, 0, 0, -1},
+		"one denies, and all admit":       {1_000_000, -1_000_000, 998_000, 0, 0, 0, 0, 0},
+		"all admit, and it is denied":     {0, 0, 5_000_000, 0, 0, 0, 0, -5},
+		"more remains than it held":       {0, 0, 5_000_000, 0, 0, 0, 0, 5},
+		"less remains than it held":       {0, 0, 5_000_000, 0, 0, 0, 0, 3},
+		"something remains of nothing":    {1_000_000, -1_000_000, 998_000, 0, 0, 0, 0, -2},
+		"the least verdict":               {0, 0, 5_000_000, 0, 0, 0, 0, math.MinInt64},
+		"corrupt, and waits":              {-4, 0, 5_000_000, 0, 0, 0, 0, 4},
+		"the least wait":                  {math.MinInt64, 0, 5_000_000, 0, 0, 0, 0, 4},
+		"negative count":                  {1, 0, -1, 0, 0, 0, 0, -1},
+		"count too large":                 {0, 0, 1<<52 + 1, 0, 0, 0, 0, 4},
+		"negative previous count":         {0, 0, 5_000_000, 0, 0, 0, -1, 4},
+		"time before the clock's zero":    {0, -testTime - 1, 5_000_000, 0, 0, 0, 0, 4},
+		"time too large":                  {0, 1<<53 - testTime, 5_000_000, 0, 0, 0, 0, 4},
+		"time beyond all numbers":         {0, math.MaxInt64, 5_000_000, 0, 0, 0, 0, 4},
+		"a time that is corrupt":          {0, 6_000_000_001, 5_000_000, 0, 0, 0, 0, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,9 +193,9 @@ func TestParseReplyRefuses(t *testing.T) {
 // that does not contradict itself, and no panic.
 func FuzzScriptReply(f *testing.F) {
 	f.Add([]byte{}, 0, int64(testTime))
-	f.Add(make([]byte, 8*3), 2, int64(testTime))
-	f.Add(make([]byte, 8*4), 1, int64(testTime))
-	f.Add(make([]byte, 8*7), 2, int64(testTime))
+	f.Add(make([]byte, 8*4), 2, int64(testTime))
+	f.Add(make([]byte, 8*5), 1, int64(testTime))
+	f.Add(make([]byte, 8*8), 2, int64(testTime))
 	f.Fuzz(func(t *testing.T, data []byte, keys int, now int64) {
 		var g group
 		for i := range int(uint(keys) % (maxGroup + 1)) {

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -106,17 +107,25 @@ func (c call) model(now int64) []int64 {
 	reply := []int64{now}
 	for _, group := range c.groups() {
 		allowed, answers, next := decideGroup(group, c.mode, now)
+		least := int64(math.MaxInt64)
 		for i, a := range answers {
-			flags := int64(0)
+			wait := int64(0)
 			if a.Denied {
-				flags |= 1
+				wait = a.Wait
 			}
 			if a.Corrupt {
-				flags |= 2
+				wait -= 2
 			}
-			reply = append(reply, flags)
+			reply = append(reply, wait)
 			reply = append(reply, group[i].held(c.mode, now, a.Corrupt)...)
+			if allowed || a.Denied {
+				least = min(least, a.Remaining)
+			}
 		}
+		if !allowed {
+			least = -1 - least
+		}
+		reply = append(reply, least)
 		if !allowed || c.mode == "p" {
 			continue
 		}
@@ -269,11 +278,12 @@ func checkCall(t *testing.T, rdb *redis.Client, c call, verdicts map[string]int)
 	for _, group := range c.groups() {
 		verdict := " allowed"
 		for _, k := range group {
-			if got[0]&1 != 0 {
-				verdict = " denied"
-			}
 			got = got[1+len(k.held("r", now, false)):]
 		}
+		if got[0] < 0 {
+			verdict = " denied"
+		}
+		got = got[1:]
 		verdicts[c.mode+verdict]++
 	}
 	for i, k := range all {
@@ -329,12 +339,12 @@ func TestScriptChargesAKeyOncePerGroup(t *testing.T) {
 	}
 	defer rdb.Unlink(t.Context(), shared.name)
 	reply, _ := call{mode: "d", runs: []run{{groups}}}.eval(t, rdb, func(redis.Pipeliner) {})
-	for i, numbers := range slices.Collect(slices.Chunk(reply[1:], 3)) {
-		// The flags, the time, and what was there before.
-		if want := []int64{0, 0, int64(150-i) * bucket.Token}; i < 150 && !slices.Equal(numbers, want) {
+	for i, numbers := range slices.Collect(slices.Chunk(reply[1:], 4)) {
+		// The wait, the time, what was there before, and what remains.
+		if want := []int64{0, 0, int64(150-i) * bucket.Token, int64(149 - i)}; i < 150 && !slices.Equal(numbers, want) {
 			t.Fatalf("group %d: %v, want %v", i, numbers, want)
 		}
-		if want := []int64{1, 0, 0}; i >= 150 && !slices.Equal(numbers, want) {
+		if want := []int64{bucket.Never, 0, 0, -1}; i >= 150 && !slices.Equal(numbers, want) {
 			t.Fatalf("group %d: %v, want %v", i, numbers, want)
 		}
 	}

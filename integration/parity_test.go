@@ -57,28 +57,34 @@ local out = {}
 for i = 1, #ARGV, 8 do
   local decide = ARGV[i] == '1' and sliding_window or token_bucket
   local state = ARGV[i + 1] == '1' and ARGV[i + 2]
-  local flags, text, ttl, time, count, previous =
+  local wait, left, text, ttl, time, count, previous =
     decide(state, ARGV[i + 3] + 0, ARGV[i + 4] + 0, ARGV[i + 5] + 0, ARGV[i + 6] == '1', ARGV[i + 7] + 0)
-  out[#out + 1] = {flags, text or '', ttl, time, count, previous or 0}
+  out[#out + 1] = {wait, left, text or '', ttl, time, count, previous or 0}
 end
 return out`
 
-// luaResult is what a decision in Lua comes to. Lua says what the bucket held,
-// whether it denies and what it holds now; what is told to clients follows from
-// that in Go, as it does in core.
+// luaResult is what a decision in Lua comes to. Lua says whether and how long it
+// denies, what remains, and what it holds now. When that grows and is whole again
+// follows in Go from what it held, as it does in core, so all of it is held
+// against the oracle.
 func luaResult(t *testing.T, row []any, c buckettest.Case) buckettest.Result {
 	t.Helper()
 	n := func(i int) int64 { return row[i].(int64) }
 	rule := ruleOf(c)
-	state, ok := rule.Stored(n(4), n(5), c.Now+n(3))
+	state, ok := rule.Stored(n(5), n(6), c.Now+n(4))
 	if !ok {
 		t.Fatalf("%+v: lua says that it held %v", c, row)
 	}
-	r := buckettest.Result{Denied: n(0)&1 != 0, Corrupt: n(0)&2 != 0}
 	_, a := rule.DecideCost(state, c.Now, c.Price(), c.Charge)
-	r.Remaining, r.Wait, r.Reset = a.Remaining, a.Wait, a.Reset
+	r := buckettest.Result{Wait: n(0), Remaining: n(1), Reset: a.Reset}
+	if r.Wait < bucket.Never {
+		r.Corrupt, r.Wait = true, r.Wait+2
+	}
+	if r.Denied = r.Wait != 0; !r.Denied {
+		r.Wait = a.Wait
+	}
 	if c.Charge && !r.Denied {
-		r.Text, r.TTL = row[1].(string), n(2)
+		r.Text, r.TTL = row[2].(string), n(3)
 	}
 	return r
 }
@@ -128,6 +134,8 @@ func TestLuaMeetsTheKnownAnswers(t *testing.T) {
 			t.Fatalf("%+v: state %s", v, got.Text)
 		case !v.Allowed && got.Wait != want:
 			t.Fatalf("%+v: wait %d", v, got.Wait)
+		case !v.Allowed && got.Remaining != 0:
+			t.Fatalf("%+v: remaining %d", v, got.Remaining)
 		}
 	}
 }
@@ -156,7 +164,7 @@ local function token_bucket(state, now, capacity, rate, charge)
   tokens = math.min(capacity, tokens + math.floor((now - last) * rate / 1000000))
   local text
   if charge then text = ('%d:%d'):format(tokens - 1000000, now) end
-  return tokens < 1000000 and 1 or 0, text, 0, 0, 0
+  return tokens < 1000000 and 1 or 0, 0, text, 0, 0, 0
 end
 local sliding_window
 `

@@ -12,11 +12,16 @@
 --            "b", p1 capacity, p2 rate, or "w", p1 limit, p2 window. With costs
 --            the run's cost, what a request takes of each key, stands after kind
 --
--- Returns one flat array of integers: the time, then for each key the flags (1:
--- denied, 2: corrupt) and the numbers that it held, a fresh bucket's where it
--- held none; three in all for "b", four for "w". A group is admitted if none of
--- its keys denied. What is left and when it comes back follow from these
--- numbers, and the caller computes them: Redis has one thread, for everyone.
+-- Returns one flat array of integers: the time, then for each group
+--   its keys, each
+--     its wait: 0 if it admits, else the microseconds until it does, -1: never;
+--       less by 2 if its state was corrupt, for a fresh bucket admits or never does
+--     the numbers that it held, a fresh bucket's where it held none: the time less
+--       now, and tokens for "b", or the current and the previous count for "w"
+--   the verdict: admitted, and so many requests of cost 1 remain; or -1 less
+--     what remains: denied, because at least one of its keys denied
+-- Until when what remains grows, and is whole again, the caller computes from
+-- what was held: Redis has one thread, for everyone.
 --
 -- A denial writes nothing. State and expiry are written by one command.
 
@@ -38,7 +43,7 @@ while ARGV[arg] do
   if nkeys > 1 then texts, ttls = texts or {}, ttls or {} end
 
   for group = 1, count do
-    local allowed, text, ttl = true
+    local allowed, least, left, text, ttl = true
     for i = 1, nkeys do
       if group == 1 or nkeys > 1 then -- else they are the last group's
         decide = kind:byte(i) == 98 and token_bucket or sliding_window -- 98: "b"
@@ -53,18 +58,22 @@ while ARGV[arg] do
         end
       end
       local previous
-      reply[at + 1], text, ttl, reply[at + 2], reply[at + 3], previous = decide(state, now, p1, p2, charge, cost)
+      reply[at + 1], left, text, ttl, reply[at + 2], reply[at + 3], previous = decide(state, now, p1, p2, charge, cost)
       at = at + 3
       if previous then
         at = at + 1
         reply[at] = previous
       end
+      -- Where one denies nothing is charged, and what remains is that one's.
+      if i == 1 or allowed and not text or allowed == not not text and left < least then least = left end
       if not text then
         allowed = false
       elseif nkeys > 1 then
         texts[i], ttls[i] = text, ttl
       end
     end
+    at = at + 1
+    reply[at] = allowed and least or -1 - least
     if allowed and keep then
       for i = 1, nkeys do
         if nkeys > 1 then text, ttl = texts[i], ttls[i] end

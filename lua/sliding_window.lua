@@ -12,15 +12,15 @@
 -- Returns the same as token_bucket; what it held are the start less now, current
 -- and previous.
 local function sliding_window(state, now, limit, window, charge, cost)
-  local was, before, from, flags = 0, 0, now, 0
+  local was, before, from, corrupt = 0, 0, now, 0
   if state then
-    flags = 2
+    corrupt = 2
     local a, b, c = state:match('^(%d+):(%d+):(%d+)$')
     if a and #a <= 16 and #b <= 16 and #c <= 16 then
       a, b, c = a + 0, b + 0, c + 0
       if a <= 4503599627370496 and b <= 4503599627370496 and c <= 9007199254740991
         and (c - now <= 60000000 or c - now <= 2 * window) then
-        was, before, from, flags = a, b, c, 0
+        was, before, from, corrupt = a, b, c, 0
       end
     end
   end
@@ -35,17 +35,28 @@ local function sliding_window(state, now, limit, window, charge, cost)
   local left = window
   if now > start then left = start + window - now end
 
-  -- The product may pass 2^53, and is then above the right side, which cannot
-  -- unless it is negative.
-  if previous * left >= (limit - current - cost + 1) * window then
-    return flags + 1, false, 0, from - now, was, before
+  -- previous * left may pass 2^53: then the window is full by far, rounded or not.
+  local weight = previous * left
+  local free = limit - current - (weight - weight % window) / window
+  if free < cost then
+    local wait = -1
+    if cost <= limit then
+      -- The least time into a window at which previous * left is small enough: in
+      -- this one if there is one, else in the next, whose previous is current.
+      local ends, counts, room = window, previous, limit - cost + 1 - current
+      if room <= 0 then ends, counts, room = 2 * window, current, limit - cost + 1 end
+      local need = room * window - 1
+      wait = start - now + (ends - (need - need % counts) / counts)
+      if wait > 9007199254740992 then wait = 9007199254740992 end
+    end
+    return wait - corrupt, free > 0 and free or 0, false, 0, from - now, was, before
   end
-  if charge then current = current + cost end
+  if charge then current, free = current + cost, free - cost end
 
   -- Two windows, and what the start is ahead of the clock, each rounded apart:
   -- their sum may be more microseconds than a double counts.
   local ahead = start > now and start - now or 0
   local s, a = 2 * window % 1000000, ahead % 1000000
   local ttl = ((2 * window - s) + (ahead - a) + (s + a + -(s + a) % 1000000)) / 1000000
-  return flags, ('%d:%d:%d'):format(current, previous, start), ttl, from - now, was, before
+  return -corrupt, free, ('%d:%d:%d'):format(current, previous, start), ttl, from - now, was, before
 end

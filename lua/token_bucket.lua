@@ -14,13 +14,16 @@
 --   charge    whether a request that is admitted is charged
 --   cost      what it costs, in tokens, 1 to 2^52 / 1e6
 --
--- Returns flags (1: denied, 2: the state was corrupt); the new state, false if
--- denied, and the seconds after which it may expire (0: never); and what the
--- bucket held before, as numbers: the time less now, and the tokens.
+-- Returns the wait, 0 if the request is admitted, else the microseconds until the
+-- bucket, untouched, admits it, -1: never; the requests of cost 1 that it would
+-- admit at this instant, after the charge; the new state, false if denied, and
+-- the seconds after which it may expire (0: never); and what the bucket held
+-- before, as numbers: the time less now, and the tokens. A corrupt state is that
+-- of a fresh bucket, which denies for ever or not at all: its wait is less by 2.
 local function token_bucket(state, now, capacity, rate, charge, cost)
-  local tokens, time, flags = capacity, now, 0
+  local tokens, time, corrupt = capacity, now, 0
   if state then
-    flags = 2
+    corrupt = 2
     local a, b = state:match('^(%d+):(%d+)$')
     if a and #a <= 16 and #b <= 16 then
       a, b = a + 0, b + 0
@@ -34,7 +37,7 @@ local function token_bucket(state, now, capacity, rate, charge, cost)
           local flow = (ahead - s) / 1000000 * rate + s * ((rate - r) / 1000000) + (s * r - rest) / 1000000
           usable = flow < capacity or flow == capacity and rest == 0
         end
-        if usable then flags, tokens, time = 0, a, b end
+        if usable then corrupt, tokens, time = 0, a, b end
       end
     end
   end
@@ -52,7 +55,24 @@ local function token_bucket(state, now, capacity, rate, charge, cost)
   end
   if level > capacity then level = capacity end
   local price = cost * 1000000
-  if level < price then return flags + 1, false, 0, time - now, tokens end
+  if level < price then
+    local wait, left = -1, (level - level % 1000000) / 1000000
+    if price <= capacity and rate > 0 then
+      -- From what was stored, for the level has been rounded down. Whole seconds,
+      -- then the least number of microseconds in which the rest flows in. The
+      -- quotient of doubles is off by one at most; over is rest * 1e6 - micros *
+      -- rate, exact by halves of 26 bits.
+      local rest = (price - tokens) % rate
+      local micros = math.floor(rest * 1000000 / rate)
+      local low, rlow = rest % 67108864, rate % 67108864
+      local over = (low * 1000000 - micros * rlow) + ((rest - low) * 1000000 - micros * (rate - rlow))
+      while over > 0 do micros, over = micros + 1, over - rate end
+      while over <= -rate do micros, over = micros - 1, over + rate end
+      wait = (price - tokens - rest) / rate * 1000000 + (time - now) + micros
+      if wait > 9007199254740992 then wait = 9007199254740992 end
+    end
+    return wait - corrupt, left, false, 0, time - now, tokens
+  end
   if charge then level = level - price end
 
   local ttl = 0
@@ -66,5 +86,5 @@ local function token_bucket(state, now, capacity, rate, charge, cost)
       ttl = ttl + (ahead + -ahead % 1000000) / 1000000
     end
   end
-  return flags, ('%d:%d'):format(level, stamp), ttl, time - now, tokens
+  return -corrupt, (level - level % 1000000) / 1000000, ('%d:%d'):format(level, stamp), ttl, time - now, tokens
 end
