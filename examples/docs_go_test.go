@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	_ "github.com/sentinelgo/sentinel/sentineljwks" // the snippets'
+	_ "github.com/sentinelgo/sentinel/sentinelotel" // the snippets'
 )
 
 // packages are what a snippet, which has no imports, may mean by a name.
@@ -36,6 +37,7 @@ var packages = map[string]string{
 	"sentinelecho": ours + "adapters/sentinelecho",
 	"sentinelchi":  ours + "adapters/sentinelchi",
 	"sentineljwks": ours + "sentineljwks",
+	"sentinelotel": ours + "sentinelotel",
 }
 
 const ours = "github.com/sentinelgo/sentinel/"

@@ -15,6 +15,7 @@ require (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp v0.1.0
 	github.com/sentinelgo/sentinel/core v0.1.0
 	github.com/sentinelgo/sentinel/sentineljwks v0.1.0
+	github.com/sentinelgo/sentinel/sentinelotel v0.1.0
 )
 
 require (
@@ -27,6 +28,8 @@ require (
 	github.com/cloudwego/base64x v0.1.6 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.12 // indirect
 	github.com/gin-contrib/sse v1.1.0 // indirect
+	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-playground/locales v0.14.1 // indirect
 	github.com/go-playground/universal-translator v0.18.1 // indirect
 	github.com/go-playground/validator/v10 v10.30.1 // indirect
@@ -53,6 +56,10 @@ require (
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
+	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/otel v1.45.0 // indirect
+	go.opentelemetry.io/otel/metric v1.45.0 // indirect
+	go.opentelemetry.io/otel/trace v1.45.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
@@ -71,4 +78,5 @@ replace (
 	github.com/sentinelgo/sentinel/core => ../core
 	github.com/sentinelgo/sentinel/lua => ../lua
 	github.com/sentinelgo/sentinel/sentineljwks => ../sentineljwks
+	github.com/sentinelgo/sentinel/sentinelotel => ../sentinelotel
 )

@@ -19,7 +19,10 @@ require (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp v0.1.0
 	github.com/sentinelgo/sentinel/core v0.1.0
 	github.com/sentinelgo/sentinel/lua v0.1.0
+	github.com/sentinelgo/sentinel/sentinelotel v0.1.0
 	github.com/testcontainers/testcontainers-go v0.45.0
+	go.opentelemetry.io/otel/sdk v1.45.0
+	go.opentelemetry.io/otel/trace v1.45.0
 	golang.org/x/mod v0.43.0
 	golang.org/x/net v0.61.0
 )
@@ -100,9 +103,6 @@ require (
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.69.0 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect
 	go.opentelemetry.io/otel/metric v1.45.0 // indirect
-	go.opentelemetry.io/otel/sdk v1.45.0 // indirect
-	go.opentelemetry.io/otel/sdk/metric v1.45.0 // indirect
-	go.opentelemetry.io/otel/trace v1.45.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/arch v0.22.0 // indirect
@@ -121,4 +121,5 @@ replace (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp => ../adapters/sentinelhttp
 	github.com/sentinelgo/sentinel/core => ../core
 	github.com/sentinelgo/sentinel/lua => ../lua
+	github.com/sentinelgo/sentinel/sentinelotel => ../sentinelotel
 )

@@ -108,10 +108,23 @@ func forbidden(from, path string, test bool) string {
 		if !standard(path) && !in(path, prefix+"core", "github.com/MicahParks/jwkset") && (!test || !in(path, "github.com/golang-jwt/jwt/v5")) {
 			return "sentineljwks imports core and jwkset, nothing else of ours"
 		}
+	case from == "sentinelotel":
+		return forbiddenToOtel(path, test)
 	case in(from, "edge"):
 		return forbiddenToEdge(from, path)
 	}
 	return ""
+}
+
+// forbiddenToOtel: its users choose the SDK, and whether they have one.
+func forbiddenToOtel(path string, test bool) string {
+	const otel = "go.opentelemetry.io/otel"
+	switch {
+	case standard(path), path == prefix+"core", in(path, otel) && (test || !in(path, otel+"/sdk")):
+		return ""
+	default:
+		return "sentinelotel imports core and the API of OpenTelemetry, not its SDK, and nothing else of ours"
+	}
 }
 
 func forbiddenToCore(path string, test bool) string {
@@ -206,13 +219,13 @@ func faults(pkgs []pkg) []string {
 // require, indirectly or not. What a go.mod names, every user downloads.
 func modFaults(m mod) []string {
 	name, ours := strings.CutPrefix(m.Module.Path, prefix)
-	if !ours || !in(name, "lua", "core", "adapters", "sentineltest", "sentinelctl", "sentineljwks") {
+	if !ours || !in(name, "lua", "core", "adapters", "sentineltest", "sentinelctl", "sentineljwks", "sentinelotel") {
 		return nil
 	}
 	var out []string
 	for _, r := range m.Require {
 		foreign := isFramework(r.Path) && !in(r.Path, frameworks[name]...)
-		if foreign || in(r.Path, neverPublished...) {
+		if foreign || in(r.Path, neverPublished...) || in(r.Path, "go.opentelemetry.io") && name != "sentinelotel" {
 			out = append(out, fmt.Sprintf("%s/go.mod requires %s", name, r.Path))
 		}
 	}
@@ -320,6 +333,12 @@ func TestRulesRefuse(t *testing.T) {
 		{from: "sentineljwks", imports: "github.com/golang-jwt/jwt/v5", test: true},
 		{from: "sentineljwks", imports: prefix + "adapters/sentinelhttp", refused: true},
 		{from: "core", imports: "github.com/MicahParks/jwkset", refused: true},
+		{from: "sentinelotel", imports: prefix + "core"},
+		{from: "sentinelotel", imports: "go.opentelemetry.io/otel/trace"},
+		{from: "sentinelotel", imports: "go.opentelemetry.io/otel/sdk/trace", refused: true},
+		{from: "sentinelotel", imports: "go.opentelemetry.io/otel/sdk/trace/tracetest", test: true},
+		{from: "sentinelotel", imports: prefix + "adapters/sentinelhttp", test: true, refused: true},
+		{from: "core", imports: "go.opentelemetry.io/otel/trace", refused: true},
 
 		{from: "integration", imports: "github.com/testcontainers/testcontainers-go"},
 		{from: "integration", imports: prefix + "integration/redistest", test: true},
@@ -369,6 +388,9 @@ func TestModFaults(t *testing.T) {
 		{"adapters/sentinelgin", "github.com/gin-gonic/gin", false},
 		{"adapters/sentinelgin", "github.com/labstack/echo/v4", true},
 		{"adapters/sentinelhttp", "github.com/throttled/throttled/v2", true},
+		{"adapters/sentinelhttp", "go.opentelemetry.io/otel", true},
+		{"sentinelotel", "go.opentelemetry.io/otel", false},
+		{"sentinelotel", "github.com/gin-gonic/gin", true},
 		{"integration", "github.com/testcontainers/testcontainers-go", false},
 		{"bench", "github.com/throttled/throttled/v2", false},
 	} {

@@ -4,7 +4,8 @@
 // which a user has neither of. So it takes the committed files, strips replace,
 // sets one version in every require, packs the modules into a file GOPROXY, and
 // does in an empty folder what README tells a newcomer: go get, the program,
-// the policy file, and go install of each command. It needs git, and the module
+// the policy file, then a build of each library by itself, and go install of each
+// command. It needs git, and the module
 // proxy for the dependencies that are not ours.
 //
 // Run it from the root of the workspace: make release-check.
@@ -68,7 +69,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	var libraries []string
 	for _, dir := range modules {
+		if library(dir) {
+			libraries = append(libraries, prefix+"/"+filepath.ToSlash(dir))
+		}
 		if err := pack(dir, filepath.Join(tmp, "src", dir), proxy); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
@@ -77,7 +82,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(u.followReadme(), u.installCommands())
+	return errors.Join(u.followReadme(), u.buildLibraries(libraries), u.installCommands())
+}
+
+// library reports whether users import the module in dir.
+func library(dir string) bool {
+	return !slices.Contains([]string{"bench", "examples", "integration", "sentinelctl"}, dir)
 }
 
 // workspaceModules returns the folders of go.work.
@@ -295,6 +305,19 @@ func block(text []byte, language string) string {
 		return ""
 	}
 	return string(m[1])
+}
+
+// buildLibraries gets each module by itself, in a module that has nothing else,
+// and builds it.
+func (u *user) buildLibraries(paths []string) error {
+	var errs []error
+	alone := *u
+	for _, path := range paths {
+		alone.dir = filepath.Join(u.dir, "alone", filepath.Base(path))
+		errs = append(errs, os.MkdirAll(alone.dir, 0o755), alone.run("go", "mod", "init", "example.com/alone"),
+			alone.run("go", "get", path+"@"+version), alone.run("go", "build", path+"/..."))
+	}
+	return errors.Join(errs...)
 }
 
 func (u *user) installCommands() error {
