@@ -211,11 +211,11 @@ func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
 // record counts the decision, taken at now, shows it to those who observe, and
 // logs it if it denies.
 func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, now time.Duration) {
-	if d.Reason != ReasonAllowed {
-		d.id = newDecisionID(l.epochNano + int64(now))
-	}
 	at, mine := &e.seen[d.Reason.number()], stripe()
-	l.metrics.decided(at, d, mine, now-start)
+	unique := l.metrics.decided(at, d, mine, now-start)
+	if d.Reason != ReasonAllowed {
+		d.id = newDecisionID(l.epochNano+int64(now), unique)
+	}
 	if l.observers != nil {
 		l.observed(ctx, d, start, now)
 	}

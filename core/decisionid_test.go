@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var uuid7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
@@ -18,8 +20,8 @@ var uuid7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9
 func TestDecisionIDForm(t *testing.T) {
 	at := time.UnixMilli(0x017F22E279B0)
 	seen := make(map[string]bool)
-	for range 10_000 {
-		id := newDecisionID(at.UnixNano()).String()
+	for i := range uint64(10_000) {
+		id := newDecisionID(at.UnixNano(), i).String()
 		if !uuid7.MatchString(id) || !strings.HasPrefix(id, "017f22e2-79b0-7") {
 			t.Fatalf("id %q", id)
 		}
@@ -89,6 +91,32 @@ func TestDecisionID(t *testing.T) {
 	defer away.Close()
 	if d, err := away.Allow(t.Context(), "acme", "open"); err != nil || !d.Allowed || d.FromStore || !uuid7.MatchString(d.ID()) {
 		t.Errorf("by the emergency bucket: %+v, id %q, %v", d, d.ID(), err)
+	}
+}
+
+// Decisions of one instant have ids of their own, wherever they are counted, and
+// where nothing is.
+func TestDecisionIDsOfOneInstant(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[decisionID]bool)
+	for _, m := range []*metrics{m, nil} {
+		for _, d := range []*Decision{{EndpointID: "a"}, {EndpointID: "b"}, {EndpointID: "b", Reason: ReasonCircuitOpen}} {
+			var at seen
+			for range 1000 {
+				for stripe := range uint64(4) {
+					for _, latency := range []time.Duration{0, time.Second} {
+						id := newDecisionID(1, m.decided(&at, d, stripe, latency))
+						if known[id] {
+							t.Fatalf("%s twice", id)
+						}
+						known[id] = true
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -101,16 +102,18 @@ func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 	return nil
 }
 
-func (m *metrics) decided(at *seen, d *Decision, stripe uint64, latency time.Duration) {
+// decided counts a decision, and returns a number that no other of this process
+// has at the same time.
+func (m *metrics) decided(at *seen, d *Decision, stripe uint64, latency time.Duration) (unique uint64) {
 	if m == nil {
-		return
+		return rand.Uint64()
 	}
 	t := at.tally.Load()
 	if t == nil { // made when it is first needed, not all at the start
 		t = m.decisions.tally(seriesName{d.EndpointID, d.Reason})
 		at.tally.Store(t)
 	}
-	t.add(stripe, latency)
+	return t.add(stripe, latency)
 }
 
 func (m *metrics) storeError(kind failureKind) {

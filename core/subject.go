@@ -80,8 +80,8 @@ func (c *subjects) under(e *endpoint, r *rule, prefix, name string) *subject {
 }
 
 func (s *subject) is(prefix, name string) bool {
-	rest, ok := strings.CutPrefix(s.identity, prefix)
-	return ok && rest == name
+	whole, n := s.identity, len(prefix)
+	return len(whole) == n+len(name) && whole[n:] == name && whole[:n] == prefix
 }
 
 // newSubject copies the name, which may be a piece of something large that must

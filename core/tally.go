@@ -44,17 +44,21 @@ type tally [stripes]struct {
 	_      [lineBytes - 8*(len(latencyBounds)+2)]byte
 }
 
-// add counts one decision, on the copy that stripe has picked.
-func (t *tally) add(stripe uint64, latency time.Duration) {
+// add counts one decision, on the copy that stripe has picked. It returns a
+// number that it returns for no other decision of this process: from where it
+// has counted, and how many were counted there.
+func (t *tally) add(stripe uint64, latency time.Duration) (unique uint64) {
 	s := &t[stripe%stripes]
 	i := 0
 	for i < len(latencyBounds) && latency > latencyBounds[i] {
 		i++
 	}
-	s.counts[i].Add(1)
+	at := &s.counts[i]
+	count := at.Add(1)
 	if latency > 0 {
 		s.sum.Add(int64(latency))
 	}
+	return uint64(uintptr(unsafe.Pointer(at)))*0x9e3779b97f4a7c15 + count //nolint:gosec // see stripe
 }
 
 // read returns how many there were, up to each bound, and their time in
