@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/sentinelgo/sentinel/adapters/sentinelhttp"
 	sentinel "github.com/sentinelgo/sentinel/core"
@@ -79,4 +80,35 @@ func ExampleWithDenial() {
 		fmt.Fprintf(w, "sorry: %s", d.Detail)
 	})
 	_ = denial // sentinelhttp.Middleware(limiter, denial)
+}
+
+func ExampleTopTenants() {
+	cfg, err := sentinel.ParseConfig([]byte(example))
+	if err != nil {
+		log.Fatal(err)
+	}
+	top := sentinelhttp.NewTopTenants(100)
+	limiter, err := sentinel.Open(context.Background(), cfg, sentinel.WithObserver(top.Observe))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	for range 3 {
+		if _, err := limiter.Check(context.Background(), sentinel.Request{EndpointID: "auth.login", Peer: "192.0.2.1"}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	// A service would serve it where only its operators are, as with
+	// http.Serve(socket, top) on a listener of 127.0.0.1.
+	w := httptest.NewRecorder()
+	top.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	_, tables, _ := strings.Cut(w.Body.String(), "\n\n")
+	fmt.Print(tables)
+	// Output:
+	// auth.login: 3 asked
+	//   3    29d3613c4ff9d5cb391fbc87226c6b4316564e3157d265286da54a7008298d05
+	//
+	// auth.login: 2 denied
+	//   2    29d3613c4ff9d5cb391fbc87226c6b4316564e3157d265286da54a7008298d05
 }
