@@ -225,8 +225,8 @@ func TestShare(t *testing.T) {
 	batch := []*waiter{one, two}
 	reply := []int64{
 		testTime,
-		0, 0, 5_000_000,
-		1, -1_000_000, 998_000, 0, 0, 0, 0,
+		0, 0, 5_000_000, 4,
+		1_000_000, -1_000_000, 998_000, 0, 0, 0, 0, -1,
 	}
 	if failure := share(modeDecide, batch, reply); failure != nil {
 		t.Fatal(failure)
@@ -241,7 +241,7 @@ func TestShare(t *testing.T) {
 		"empty":     nil,
 		"too short": reply[:len(reply)-1],
 		"too long":  append(append([]int64{}, reply...), 0),
-		"a part":    reply[:4],
+		"a part":    reply[:5],
 		"no time":   append([]int64{-1}, reply[1:]...),
 		"late":      append([]int64{bucket.MaxWait}, reply[1:]...),
 	} {
