@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sentinelgo/sentinel/core/breaker"
-	"github.com/sentinelgo/sentinel/core/bucket"
 )
 
 // benchmarkAllow measures Allow on l, which must answer with reason.
@@ -76,8 +75,8 @@ func knownDenial(tb testing.TB, opts ...Option) *Limiter {
 	tb.Helper()
 	l := openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
 	l.remembers = true
-	now := l.now().Microseconds()
-	l.subjects.of(l.endpoints["jobs"], "", "tenant-0").denial.Store(&denial{until: now + 3600*second, admits: now + 3600*second, full: bucket.Never})
+	until := l.now() + time.Hour
+	l.subjects.of(l.endpoints["jobs"], "", "tenant-0").denial.Store(&denial{until: until, admits: until, full: never})
 	return l
 }
 

@@ -205,7 +205,7 @@ func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
 	if !l.remembers || l.closed.Load() {
 		return nil, 0
 	}
-	return g.denied(now.Microseconds())
+	return g.denied(now)
 }
 
 // record counts the decision, taken at now, shows it to those who observe, and
@@ -214,7 +214,7 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 	at, mine := &e.seen[d.Reason.number()], stripe()
 	unique := l.metrics.decided(at, d, mine, now-start)
 	if d.Reason != ReasonAllowed {
-		d.id = newDecisionID(l.epochNano+int64(now), unique)
+		d.id = decisionID{l.epochNano + int64(now), unique}
 	}
 	if l.observers != nil {
 		l.observed(ctx, d, start, now)

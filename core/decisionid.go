@@ -12,22 +12,22 @@ import (
 // method 3 of 6.2. 62 bits are random: of a million a second no two are equal in
 // thousands of years. It is no secret. The zero value is none.
 type decisionID struct {
-	at     int64 // nanoseconds since 1970
-	random uint64
+	at     int64  // nanoseconds since 1970
+	unique uint64 // which no other decision of this process has at the same time
 }
 
 // processSeed tells the decisions of this process from those of others.
 var processSeed = rand.Uint64()
 
-// newDecisionID names a decision by a number that no other of this process has
-// at the same time. Mixed with the seed (the finalizer of splitmix64, which maps
-// no two numbers to one), it is as random as 64 bits of the system's, at a tenth
-// of their price: a flood of denials names each.
-func newDecisionID(at int64, unique uint64) decisionID {
-	x := unique ^ processSeed
+// random is the unique number and the process's seed, mixed by the finalizer of
+// splitmix64, which maps no two numbers to one. A flood of denials names each, so
+// a generator of random numbers would cost every one of them, and this costs
+// whoever reads the text.
+func (id decisionID) random() uint64 {
+	x := id.unique ^ processSeed
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return decisionID{at, x ^ x>>31}
+	return x ^ x>>31
 }
 
 // String makes the text, which nobody wants of most decisions.
@@ -35,11 +35,15 @@ func (id decisionID) String() string {
 	if id == (decisionID{}) {
 		return ""
 	}
+	return uuid7(uint64(id.at), id.random())
+}
+
+// uuid7 is the UUID of a time in nanoseconds and 62 random bits, the upper ones.
+func uuid7(at, random uint64) string {
 	const version, variant, milli = 7 << 12, 1 << 63, uint64(time.Millisecond)
-	at := uint64(id.at)
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], at/milli<<16|version|at%milli<<12/milli)
-	binary.BigEndian.PutUint64(raw[8:], variant|id.random>>2)
+	binary.BigEndian.PutUint64(raw[8:], variant|random>>2)
 	text := make([]byte, 0, 36)
 	for i, end := range [...]int{4, 6, 8, 10, 16} {
 		if i > 0 {

@@ -14,15 +14,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-var uuid7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+var uuid7Form = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
 // The time of RFC 9562's own example, appendix A.6.
 func TestDecisionIDForm(t *testing.T) {
 	at := time.UnixMilli(0x017F22E279B0)
 	seen := make(map[string]bool)
 	for i := range uint64(10_000) {
-		id := newDecisionID(at.UnixNano(), i).String()
-		if !uuid7.MatchString(id) || !strings.HasPrefix(id, "017f22e2-79b0-7") {
+		id := decisionID{at.UnixNano(), i}.String()
+		if !uuid7Form.MatchString(id) || !strings.HasPrefix(id, "017f22e2-79b0-7") {
 			t.Fatalf("id %q", id)
 		}
 		if seen[id] {
@@ -31,8 +31,8 @@ func TestDecisionIDForm(t *testing.T) {
 		seen[id] = true
 	}
 	// 0xCC3 of 4096 parts of the millisecond, rounded up to whole nanoseconds.
-	example := decisionID{at: at.UnixNano() + (0xCC3*int64(time.Millisecond)+4095)/4096, random: 0x18C4DC0C0C07398F << 2}
-	if id := example.String(); id != "017f22e2-79b0-7cc3-98c4-dc0c0c07398f" {
+	nanos := at.UnixNano() + (0xCC3*int64(time.Millisecond)+4095)/4096
+	if id := uuid7(uint64(nanos), 0x18C4DC0C0C07398F<<2); id != "017f22e2-79b0-7cc3-98c4-dc0c0c07398f" {
 		t.Errorf("the example of RFC 9562 is %s", id)
 	}
 	if id := (Decision{}).ID(); id != "" {
@@ -55,7 +55,7 @@ func TestDecisionID(t *testing.T) {
 	ids := make(map[string]bool)
 	for i := range 5 {
 		d, err := l.Allow(t.Context(), "acme", "jobs")
-		if err != nil || d.Allowed != (i == 0) || (d.ID() == "") != d.Allowed || !d.Allowed && !uuid7.MatchString(d.ID()) {
+		if err != nil || d.Allowed != (i == 0) || (d.ID() == "") != d.Allowed || !d.Allowed && !uuid7Form.MatchString(d.ID()) {
 			t.Fatalf("%+v, id %q, %v", d, d.ID(), err)
 		}
 		if d.ID() != "" {
@@ -89,7 +89,7 @@ func TestDecisionID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer away.Close()
-	if d, err := away.Allow(t.Context(), "acme", "open"); err != nil || !d.Allowed || d.FromStore || !uuid7.MatchString(d.ID()) {
+	if d, err := away.Allow(t.Context(), "acme", "open"); err != nil || !d.Allowed || d.FromStore || !uuid7Form.MatchString(d.ID()) {
 		t.Errorf("by the emergency bucket: %+v, id %q, %v", d, d.ID(), err)
 	}
 }
@@ -101,14 +101,14 @@ func TestDecisionIDsOfOneInstant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := make(map[decisionID]bool)
+	known := make(map[string]bool)
 	for _, m := range []*metrics{m, nil} {
 		for _, d := range []*Decision{{EndpointID: "a"}, {EndpointID: "b"}, {EndpointID: "b", Reason: ReasonCircuitOpen}} {
 			var at seen
 			for range 1000 {
 				for stripe := range uint64(4) {
 					for _, latency := range []time.Duration{0, time.Second} {
-						id := newDecisionID(1, m.decided(&at, d, stripe, latency))
+						id := decisionID{1, m.decided(&at, d, stripe, latency)}.String()
 						if known[id] {
 							t.Fatalf("%s twice", id)
 						}

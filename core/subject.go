@@ -2,6 +2,7 @@ package sentinel
 
 import (
 	"hash/maphash"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,10 +30,10 @@ const (
 	// tenants hardly ever take each other's. A subject takes some 300 bytes, 20 MB
 	// for all; where every name is as long as it may be, five times that.
 	subjectSets, subjectWays = 1 << 14, 4
-	// denialLife is the longest that a denial is believed without asking, in
-	// microseconds: so late, at most, is a reset elsewhere noticed, a flush, a
-	// failover or a step of Redis's clock.
-	denialLife = second
+	// denialLife is the longest that a denial is believed without asking: so late,
+	// at most, is a reset elsewhere noticed, a flush, a failover or a step of
+	// Redis's clock.
+	denialLife = time.Second
 )
 
 // subjects keeps the subjects that came last, in sets of a few slots. Which set
@@ -132,29 +133,29 @@ func (g *group) push(s *subject) {
 }
 
 // denial is what Redis has said of a bucket that denied: nothing but time adds
-// tokens, so until its retry instant it cannot admit. Times are microseconds of
-// the limiter's clock.
+// tokens, so until its retry instant it cannot admit. Times are those of the
+// limiter's clock.
 type denial struct {
 	// until is how long it is believed: the retry instant, counted from before
 	// the question was sent, so that it is never too late.
-	until int64
+	until time.Duration
 	// cost is that of the request which was denied: another one waits for
 	// another time.
 	cost Cost
 	// admits and full are told to the client, counted from when the answer was
-	// there, so that they are never too early. bucket.Never: not by itself.
-	admits, full int64
+	// there, so that they are never too early. never: not by itself.
+	admits, full time.Duration
 }
 
 // denied returns the known denial of the group that lasts longest, and the
 // number of its bucket; nil if there is none at now.
-func (g *group) denied(now int64) (longest *denial, of int) {
+func (g *group) denied(now time.Duration) (longest *denial, of int) {
 	for i, s := range g.of[:g.n] {
 		d := s.denial.Load()
 		if d == nil || now >= d.until || d.cost != g.cost {
 			continue
 		}
-		if longest == nil || d.admits == bucket.Never || longest.admits != bucket.Never && d.admits > longest.admits {
+		if longest == nil || d.admits == never || longest.admits != never && d.admits > longest.admits {
 			longest, of = d, i
 		}
 	}
@@ -166,18 +167,19 @@ func (g *group) denied(now int64) (longest *denial, of int) {
 // from before the question: one that came in between may have made the answer
 // old.
 func (l *Limiter) remember(g *group, v *verdict, asked, now time.Duration, resets int64) {
-	sent, answered := asked.Microseconds(), now.Microseconds()+1 // rounded up
+	// Redis counts whole microseconds.
+	sent, answered := asked.Truncate(time.Microsecond), now+time.Microsecond
 	for i, a := range v.buckets() {
 		if !a.Denied {
 			continue
 		}
-		d := &denial{cost: g.cost, until: sent + denialLife, admits: bucket.Never, full: bucket.Never}
+		d := &denial{cost: g.cost, until: sent + denialLife, admits: never, full: never}
 		if a.Wait != bucket.Never {
-			d.until = sent + min(a.Wait, denialLife)
-			d.admits = answered + a.Wait
+			d.until = sent + min(micros(a.Wait), denialLife)
+			d.admits = later(answered, micros(a.Wait))
 		}
 		if a.Reset != bucket.Never {
-			d.full = answered + min(a.Reset, bucket.MaxWait/second)*second
+			d.full = later(answered, seconds(a.Reset))
 		}
 		s := g.of[i]
 		s.denial.Store(d)
@@ -187,8 +189,13 @@ func (l *Limiter) remember(g *group, v *verdict, asked, now time.Duration, reset
 	}
 }
 
-// second in microseconds.
-const second = 1_000_000
+// never stands for an instant of the limiter's clock that does not come.
+const never time.Duration = -1
+
+// later is wait after at, or the last instant there is.
+func later(at, wait time.Duration) time.Duration {
+	return at + min(wait, math.MaxInt64-at)
+}
 
 // tell writes into d which limit its numbers are of: that of bucket i.
 func (g *group) tell(d *Decision, i int) {
@@ -200,16 +207,15 @@ func (g *group) tell(d *Decision, i int) {
 }
 
 // fillKnown writes a known denial, by bucket i of the group, into d.
-func (g *group) fillKnown(d *Decision, known *denial, i int, at time.Duration) {
-	now := at.Microseconds()
+func (g *group) fillKnown(d *Decision, known *denial, i int, now time.Duration) {
 	d.FromStore = true
 	g.tell(d, i)
 	d.Reason = ReasonRateLimited
-	if known.admits != bucket.Never {
-		d.RetryAfter = micros(max(known.admits-now, 1))
+	if known.admits != never {
+		d.RetryAfter = max(known.admits-now, 1)
 		d.NextAfter = d.RetryAfter
 	}
-	if known.full != bucket.Never {
-		d.ResetAfter = seconds((max(known.full-now, 1) + second - 1) / second)
+	if known.full != never {
+		d.ResetAfter = (max(known.full-now, 1)-1)/time.Second*time.Second + time.Second
 	}
 }

@@ -17,12 +17,13 @@ func denyingVerdict(answers ...bucket.Answer) *verdict {
 // and only of the bucket that denied.
 func TestRemember(t *testing.T) {
 	for name, tc := range map[string]struct {
-		wait int64
-		life int64 // from before the question was sent
+		wait int64         // microseconds
+		life time.Duration // from before the question was sent
 	}{
-		"soon":  {250_000, 250_000},
-		"later": {3600 * second, denialLife},
-		"never": {bucket.Never, denialLife},
+		"soon":    {250_000, 250 * time.Millisecond},
+		"later":   {3600_000_000, denialLife},
+		"longest": {bucket.MaxWait, denialLife},
+		"never":   {bucket.Never, denialLife},
 	} {
 		l := &Limiter{epoch: time.Now().Add(-time.Minute)}
 		denies, admits := &subject{}, &subject{}
@@ -33,12 +34,12 @@ func TestRemember(t *testing.T) {
 			bucket.Answer{Denied: true, Wait: tc.wait, Reset: bucket.Never},
 			bucket.Answer{Remaining: 3, Wait: bucket.Never},
 		), asked, now, l.resets.Load())
-		d, sent := denies.denial.Load(), asked.Microseconds()
+		d, sent := denies.denial.Load(), asked.Truncate(time.Microsecond)
 		if d == nil || d.until != sent+tc.life {
-			t.Fatalf("%s: %+v, want until %d", name, d, sent+tc.life)
+			t.Fatalf("%s: %+v, want until %v", name, d, sent+tc.life)
 		}
-		if tc.wait == bucket.Never && d.admits != bucket.Never || tc.wait != bucket.Never && d.admits < now.Microseconds()+tc.wait {
-			t.Errorf("%s: admits at %d, sent at %d", name, d.admits, sent)
+		if tc.wait == bucket.Never && d.admits != never || tc.wait != bucket.Never && d.admits < now+micros(tc.wait) {
+			t.Errorf("%s: admits at %v, sent at %v", name, d.admits, sent)
 		}
 		if admits.denial.Load() != nil {
 			t.Errorf("%s: the innocent partner is remembered", name)
@@ -69,7 +70,7 @@ func TestRememberNothingOlderThanAReset(t *testing.T) {
 	g := groupOf(s)
 	before := l.resets.Load()
 	l.resets.Add(1)
-	l.remember(&g, denyingVerdict(bucket.Answer{Denied: true, Wait: second, Reset: 1}), 0, l.now(), before)
+	l.remember(&g, denyingVerdict(bucket.Answer{Denied: true, Wait: 1_000_000, Reset: 1}), 0, l.now(), before)
 	if s.denial.Load() != nil {
 		t.Error("a denial from before a reset is remembered")
 	}
@@ -77,12 +78,12 @@ func TestRememberNothingOlderThanAReset(t *testing.T) {
 
 // Of several known denials the longest is told.
 func TestLongestKnownDenial(t *testing.T) {
-	short, long, never := &denial{until: 10, admits: 20}, &denial{until: 10, admits: 30}, &denial{until: 10, admits: bucket.Never}
+	short, long, forever := &denial{until: 10, admits: 20}, &denial{until: 10, admits: 30}, &denial{until: 10, admits: never}
 	for _, tc := range []struct{ a, b, want *denial }{
 		{short, long, long},
 		{long, short, long},
-		{never, long, never},
-		{long, never, never},
+		{forever, long, forever},
+		{long, forever, forever},
 		{nil, short, short},
 		{short, nil, short},
 		{nil, nil, nil},
