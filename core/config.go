@@ -223,8 +223,12 @@ func defaultTo[T comparable](v *T, byDefault T) {
 }
 
 // Warnings returns what is allowed but worth a line at WARN, which [Open] and
-// [New] write at start. The Config is valid.
+// [New] write at start. The Config is valid; of one that is nil there is nothing
+// to say.
 func (c *Config) Warnings() []Fault {
+	if c == nil {
+		return nil
+	}
 	var found []Fault
 	if c.App.skipsTLSVerify() {
 		found = append(found, Fault{

@@ -335,6 +335,18 @@ func TestNilConfig(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if found := (*Config)(nil).Warnings(); found != nil {
+		t.Errorf("Warnings: %v", found)
+	}
+}
+
+// An Option that is nil, as a condition may leave it, is ignored.
+func TestNilOption(t *testing.T) {
+	l := openMemory(t, memoryConfig(bucketPolicy("jobs", Token, 0)), nil)
+	defer l.Close()
+	if d := mustAllow(t, l, "acme", "jobs"); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
 }
 
 // At most half of the connections that the application's client may have are

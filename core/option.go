@@ -10,7 +10,8 @@ import (
 )
 
 // Option sets what is code and not data: [Open] and [New] take any number of
-// them. What belongs into the policy file has no Option.
+// them, and ignore one that is nil. What belongs into the policy file has no
+// Option.
 type Option interface {
 	apply(*options)
 }

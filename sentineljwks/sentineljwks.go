@@ -54,7 +54,7 @@ type options struct {
 	refresh time.Duration
 }
 
-// Option changes how [Open] works.
+// Option changes how [Open] works. One that is nil is ignored.
 type Option interface {
 	apply(*options)
 }
@@ -108,7 +108,9 @@ var _ sentinel.KeySource = (*Keys)(nil)
 func Open(ctx context.Context, url string, opts ...Option) (*Keys, error) {
 	o := options{refresh: defaultRefresh}
 	for _, opt := range opts {
-		opt.apply(&o)
+		if opt != nil {
+			opt.apply(&o)
+		}
 	}
 	if o.logger == nil {
 		o.logger = slog.Default()

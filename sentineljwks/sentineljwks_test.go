@@ -120,7 +120,7 @@ func TestKeysAreKeptFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := pair(t), pair(t)
 		i := &issuer{answer: says(200, setOf(t, jwk("1", one, nil)))}
-		k, err := sentineljwks.Open(t.Context(), "https://issuer.test/keys", sentineljwks.WithClient(&http.Client{Transport: i}), quiet)
+		k, err := sentineljwks.Open(t.Context(), "https://issuer.test/keys", nil, sentineljwks.WithClient(&http.Client{Transport: i}), quiet) // a nil Option is ignored
 		if err != nil {
 			t.Fatal(err)
 		}

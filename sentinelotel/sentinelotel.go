@@ -67,7 +67,7 @@ type options struct {
 	hash    bool
 }
 
-// Option changes what [New] does.
+// Option changes what [New] does. One that is nil is ignored.
 type Option interface {
 	apply(*options)
 }

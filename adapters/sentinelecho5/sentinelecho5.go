@@ -48,7 +48,7 @@ type config struct {
 	skip   func(*echo.Context) bool
 }
 
-// Option changes how [Middleware] works.
+// Option changes how [Middleware] works. One that is nil is ignored.
 type Option interface {
 	apply(*config)
 }
@@ -113,7 +113,9 @@ func Middleware(l *sentinel.Limiter, opts ...Option) echo.MiddlewareFunc {
 	}
 	cfg := &config{}
 	for _, opt := range opts {
-		opt.apply(cfg)
+		if opt != nil {
+			opt.apply(cfg)
+		}
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {

@@ -46,7 +46,7 @@ type config struct {
 	skip   func(*gin.Context) bool
 }
 
-// Option changes how [Middleware] works.
+// Option changes how [Middleware] works. One that is nil is ignored.
 type Option interface {
 	apply(*config)
 }
@@ -106,7 +106,9 @@ func Middleware(l *sentinel.Limiter, opts ...Option) gin.HandlerFunc {
 	}
 	cfg := &config{}
 	for _, opt := range opts {
-		opt.apply(cfg)
+		if opt != nil {
+			opt.apply(cfg)
+		}
 	}
 	var first sync.Once
 	return func(c *gin.Context) {

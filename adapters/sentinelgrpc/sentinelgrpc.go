@@ -61,7 +61,7 @@ import (
 // named themselves.
 type Methods map[string]string
 
-// Option changes how [New] works.
+// Option changes how [New] works. One that is nil is ignored.
 type Option interface {
 	apply(*Guards)
 }
@@ -122,7 +122,9 @@ func New(l *sentinel.Limiter, methods Methods, opts ...Option) *Guards {
 	}
 	g := &Guards{limiter: l, gates: make(map[string]*sentinelhttp.Gate, len(methods)), peer: socketPeer, costs: make(map[string]sentinel.Cost)}
 	for _, opt := range opts {
-		opt.apply(g)
+		if opt != nil {
+			opt.apply(g)
+		}
 	}
 	for method := range g.costs {
 		if _, ok := methods[method]; !ok {

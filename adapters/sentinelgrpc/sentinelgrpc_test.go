@@ -81,6 +81,7 @@ func open(t *testing.T, url string) *sentinel.Limiter {
 		},
 		Policies: map[string]sentinel.Policy{
 			"two":       policy("two", 2*sentinel.Token, sentinel.Token/100),
+			"five":      policy("five", 5*sentinel.Token, sentinel.Token/100),
 			"never":     policy("never", sentinel.Token, 0),
 			"anonymous": anonymous,
 		},
@@ -181,6 +182,56 @@ func TestTenant(t *testing.T) {
 	if len(s.seen) != 1 {
 		t.Errorf("the handler ran %d times for a denial and another tenant", len(s.seen))
 	}
+}
+
+// A call counts as many as its method costs, unary or stream, and one by one where
+// nothing is said of it.
+func TestWithCost(t *testing.T) {
+	g := sentinelgrpc.New(open(t, "memory://"), sentinelgrpc.Methods{check: "five", watch: "five", "/grpc.health.v1.Health/*": "five"},
+		sentinelgrpc.WithCost(check, 3), sentinelgrpc.WithCost(watch, 2), nil) // a nil Option is ignored
+	c, s := serve(t, g)
+	watches := func(tenant string) error {
+		stream, err := c.Watch(as(t, tenant), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			return err
+		}
+		_, err = stream.Recv()
+		return err
+	}
+	checks := func(tenant string) error { _, _, err := call(as(t, tenant), c); return err }
+	lists := func(tenant string) error {
+		_, err := c.List(as(t, tenant), &grpc_health_v1.HealthListRequest{})
+		return err
+	}
+
+	if err := checks("a"); err != nil { // 5 - 3
+		t.Fatal(err)
+	}
+	if d := <-s.seen; d.Remaining != 2 {
+		t.Errorf("after a check %d remain, want 2", d.Remaining)
+	}
+	err := checks("a")
+	wantStatus(t, err, codes.ResourceExhausted, "rate limit exceeded")
+	if d := retryDelay(err); d <= 90*time.Second || d > 100*time.Second { // for the third token, of one in 100 s
+		t.Errorf("RetryInfo says %v", d)
+	}
+	if err := watches("a"); err != nil { // what is left, to the last
+		t.Fatal(err)
+	}
+	if d := <-s.seen; d.Remaining != 0 {
+		t.Errorf("after a watch %d remain, want 0", d.Remaining)
+	}
+	wantStatus(t, lists("a"), codes.ResourceExhausted, "rate limit exceeded")
+
+	for want := int64(4); want >= 0; want-- {
+		if err := lists("b"); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-s.seen; d.Remaining != want {
+			t.Errorf("after a list %d remain, want %d", d.Remaining, want)
+		}
+	}
+	wantStatus(t, watches("b"), codes.ResourceExhausted, "rate limit exceeded")
 }
 
 // The application's own interceptor, which runs first, has verified who calls.
@@ -395,6 +446,16 @@ func TestWiring(t *testing.T) {
 		"nil peer":        func() { sentinelgrpc.WithTrustedPeer(nil) },
 		"nil skip":        func() { sentinelgrpc.WithSkip(nil) },
 		"an empty method": func() { sentinelgrpc.New(l, sentinelgrpc.Methods{"": "two"}) },
+
+		"a cost of a method without a guard": func() {
+			sentinelgrpc.New(l, sentinelgrpc.Methods{check: "two"}, sentinelgrpc.WithCost(watch, 2))
+		},
+		"a cost of a method that only its service names": func() {
+			sentinelgrpc.New(l, sentinelgrpc.Methods{"/grpc.health.v1.Health/*": "two"}, sentinelgrpc.WithCost(check, 2))
+		},
+		"a cost above the quota": func() { sentinelgrpc.New(l, sentinelgrpc.Methods{check: "two"}, sentinelgrpc.WithCost(check, 3)) },
+		"a cost of 0":            func() { sentinelgrpc.New(l, sentinelgrpc.Methods{check: "two"}, sentinelgrpc.WithCost(check, 0)) },
+		"a cost below 0":         func() { sentinelgrpc.New(l, sentinelgrpc.Methods{check: "two"}, sentinelgrpc.WithCost(check, -1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -14,7 +14,7 @@ type config struct {
 	skip   func(*http.Request) bool
 }
 
-// Option changes how [Middleware] works.
+// Option changes how [Middleware] works. One that is nil is ignored.
 type Option interface {
 	apply(*config)
 }
@@ -76,7 +76,9 @@ func Middleware(l *sentinel.Limiter, opts ...Option) func(http.Handler) http.Han
 		skip: func(*http.Request) bool { return false },
 	}
 	for _, opt := range opts {
-		opt.apply(&cfg)
+		if opt != nil {
+			opt.apply(&cfg)
+		}
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
