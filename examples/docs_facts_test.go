@@ -2,6 +2,8 @@ package examples
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -9,6 +11,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/sentineljwks"
 )
 
 // collectors is a registerer that keeps what it is given.
@@ -47,6 +52,7 @@ func metrics(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	defer limiter.Close()
+	fetchKeys(t, registerer)
 	found := map[string][]string{}
 	for _, c := range registerer.all {
 		descs := make(chan *prometheus.Desc, 10)
@@ -57,13 +63,34 @@ func metrics(t *testing.T) map[string][]string {
 			if m == nil {
 				t.Fatalf("cannot read %s", desc)
 			}
-			found[m[1]] = strings.Split(m[2], ",")
+			found[m[1]] = nil
+			if m[2] != "" {
+				found[m[1]] = strings.Split(m[2], ",")
+			}
 		}
 	}
-	if len(found) < 6 {
+	if len(found) < 9 {
 		t.Fatalf("only %d metrics", len(found))
 	}
 	return found
+}
+
+// fetchKeys registers the metrics of sentineljwks.
+func fetchKeys(t *testing.T, registerer prometheus.Registerer) {
+	t.Helper()
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	}))
+	defer issuer.Close()
+	keys, err := sentineljwks.Open(t.Context(), issuer.URL, sentineljwks.WithRegisterer(registerer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keys.Close() })
 }
 
 var describes = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([\w,]*)\}`)
@@ -93,12 +120,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("docs/operations.md has no row for %s", name)
 			continue
 		}
-		if want := "`" + strings.Join(labels, "`, `") + "`"; cells[2] != want {
+		want := "none"
+		if len(labels) > 0 {
+			want = "`" + strings.Join(labels, "`, `") + "`"
+		}
+		if cells[2] != want {
 			t.Errorf("%s has the labels %s; the document says %s", name, want, cells[2])
 		}
 	}
 	for name := range table {
-		if strings.HasPrefix(name, "sentinel_") && all[name] == nil {
+		if _, there := all[name]; strings.HasPrefix(name, "sentinel_") && !there {
 			t.Errorf("docs/operations.md documents %s, which there is not", name)
 		}
 	}
@@ -143,7 +174,7 @@ func newMetricNames(t *testing.T) metricNames {
 func (n metricNames) check(t *testing.T, file, text string) {
 	t.Helper()
 	for _, name := range metricName.FindAllString(text, -1) {
-		if n.all[name] == nil && n.all[plain(name)] == nil && !slices.Contains(notMetrics, name) {
+		if !n.has(name) && !n.has(plain(name)) && !slices.Contains(notMetrics, name) {
 			t.Errorf("%s: there is no metric %s", file, name)
 		}
 	}
@@ -166,6 +197,11 @@ func (n metricNames) check(t *testing.T, file, text string) {
 			}
 		}
 	}
+}
+
+func (n metricNames) has(name string) bool {
+	_, there := n.all[name]
+	return there
 }
 
 // plain is a metric's name without the suffixes of a histogram's series.
@@ -253,7 +289,7 @@ func TestLogLinesAreDocumented(t *testing.T) {
 		}
 	}
 	found := 0
-	for _, dir := range []string{"core", "adapters/sentinelhttp", "adapters/sentinelgin", "adapters/sentinelecho", "adapters/sentinelchi"} {
+	for _, dir := range []string{"core", "adapters/sentinelhttp", "adapters/sentinelgin", "adapters/sentinelecho", "adapters/sentinelchi", "sentineljwks"} {
 		for _, file := range parseDir(t, filepath.Join(root, dir)) {
 			ast.Inspect(file, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)

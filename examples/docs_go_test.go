@@ -15,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/sentinelgo/sentinel/sentineljwks" // the snippets'
 	_ "github.com/sentinelgo/sentinel/sentinelotel" // the snippets'
 )
 

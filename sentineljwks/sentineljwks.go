@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/MicahParks/jwkset"
+	"github.com/prometheus/client_golang/prometheus"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
 )
@@ -49,9 +50,10 @@ const (
 )
 
 type options struct {
-	client  *http.Client
-	logger  *slog.Logger
-	refresh time.Duration
+	client     *http.Client
+	logger     *slog.Logger
+	refresh    time.Duration
+	registerer prometheus.Registerer
 }
 
 // Option changes how [Open] works. One that is nil is ignored.
@@ -81,6 +83,14 @@ func WithRefresh(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.refresh = d })
 }
 
+// WithRegisterer registers two metrics on r: sentinel_jwks_age_seconds, how long
+// ago the keys were fetched, and sentinel_jwks_fetch_failures_total. Without it,
+// or with nil, there are none. Close unregisters them. For a second URL in one
+// process wrap r with [prometheus.WrapRegistererWith], or Open fails.
+func WithRegisterer(r prometheus.Registerer) Option {
+	return optionFunc(func(o *options) { o.registerer = r })
+}
+
 // Keys are the keys of one URL. Make them with [Open]. They are safe for
 // concurrent use.
 type Keys struct {
@@ -91,6 +101,9 @@ type Keys struct {
 	missing chan struct{} // room for one
 	stop    context.CancelFunc
 	done    chan struct{}
+
+	failures   prometheus.Counter
+	unregister func()
 }
 
 // set is what one fetch has found. It is never changed.
@@ -127,10 +140,37 @@ func Open(ctx context.Context, url string, opts ...Option) (*Keys, error) {
 		return nil, fmt.Errorf("sentineljwks: fetch the keys of app.jwt_jwks_url: %w", err)
 	}
 	k.current.Store(first)
+	if err := k.register(o.registerer); err != nil {
+		return nil, err
+	}
 	life, stop := context.WithCancel(context.Background())
 	k.stop = stop
 	go k.keepFresh(life, o.refresh)
 	return k, nil
+}
+
+// register shows on r how the fetching goes; nil: to nobody.
+func (k *Keys) register(r prometheus.Registerer) error {
+	k.failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sentinel_jwks_fetch_failures_total",
+		Help: "Fetches of the JSON Web Key Set that failed; the last keys stay in force.",
+	})
+	k.unregister = func() {}
+	if r == nil {
+		return nil
+	}
+	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sentinel_jwks_age_seconds",
+		Help: "Time since the JSON Web Key Set was fetched, in seconds.",
+	}, func() float64 { return k.Age().Seconds() })
+	k.unregister = func() {
+		r.Unregister(age)
+		r.Unregister(k.failures)
+	}
+	if err := errors.Join(r.Register(age), r.Register(k.failures)); err != nil {
+		return fmt.Errorf("sentineljwks: WithRegisterer: %w; for a second URL wrap it with prometheus.WrapRegistererWith", err)
+	}
+	return nil
 }
 
 // PublicKeys implements [sentinel.KeySource].
@@ -146,7 +186,7 @@ func (k *Keys) Missing() {
 }
 
 // Age is how long ago the set was fetched. Beyond twice the refresh time, its
-// server is in trouble; a metric of it is a good alert.
+// server is in trouble: an alert on the metric of [WithRegisterer] says so.
 func (k *Keys) Age() time.Duration { return time.Since(k.current.Load().at) }
 
 // Close ends the fetching. The last keys stay in force. It may be called more
@@ -154,6 +194,7 @@ func (k *Keys) Age() time.Duration { return time.Since(k.current.Load().at) }
 func (k *Keys) Close() error {
 	k.stop()
 	<-k.done
+	k.unregister()
 	return nil
 }
 
@@ -188,6 +229,7 @@ func (k *Keys) refetch(ctx context.Context, healthy bool) bool {
 	case ctx.Err() != nil:
 		return healthy
 	case err != nil:
+		k.failures.Inc()
 		if healthy {
 			k.log.Warn("sentineljwks: the keys cannot be fetched; the last ones stay in force", "detail", err.Error(), "age", k.Age().Round(time.Second).String())
 		}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
 	"github.com/sentinelgo/sentinel/sentineljwks"
@@ -183,6 +184,65 @@ func TestKeysAreKeptFresh(t *testing.T) {
 		if n := i.count(); n != last {
 			t.Errorf("%d fetches after Close", n-last)
 		}
+	})
+}
+
+// What an operator needs for an alert: the age grows and the failures count while
+// the server is dead.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		metrics := func() map[string]float64 {
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]float64{}
+			for _, f := range families {
+				m := f.GetMetric()[0]
+				if len(m.GetLabel()) > 0 {
+					t.Errorf("labels %v", m.GetLabel())
+				}
+				found[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+			return found
+		}
+		want := func(age, failures float64) {
+			t.Helper()
+			if got := metrics(); got["sentinel_jwks_age_seconds"] != age || got["sentinel_jwks_fetch_failures_total"] != failures || len(got) != 2 {
+				t.Errorf("metrics %v, want %v and %v", got, age, failures)
+			}
+		}
+		i := &issuer{answer: says(200, setOf(t, jwk("1", pair(t), nil)))}
+		open := func() (*sentineljwks.Keys, error) {
+			return sentineljwks.Open(t.Context(), "https://issuer.test/keys",
+				sentineljwks.WithClient(&http.Client{Transport: i}), sentineljwks.WithRegisterer(registry), quiet)
+		}
+		k, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(0, 0)
+		if _, err := open(); err == nil || !strings.Contains(err.Error(), "WrapRegistererWith") {
+			t.Errorf("a second one on the same registry: %v", err)
+		}
+		want(0, 0)
+		i.set(dead)
+		time.Sleep(time.Hour + time.Second) // it is asked after each quarter of an hour
+		want(3601, 4)
+		i.set(says(200, setOf(t, jwk("1", pair(t), nil))))
+		time.Sleep(15 * time.Minute)
+		want(1, 4)
+		k.Close()
+		if got := metrics(); len(got) != 0 {
+			t.Errorf("after Close: %v", got)
+		}
+		again, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(0, 0)
+		again.Close()
 	})
 }
 

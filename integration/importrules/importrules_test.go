@@ -105,8 +105,8 @@ func forbidden(from, path string, test bool) string {
 			return "sentinelctl imports core, core/bucket, lua and go-redis, nothing else"
 		}
 	case from == "sentineljwks":
-		if !standard(path) && !in(path, prefix+"core", "github.com/MicahParks/jwkset") && (!test || !in(path, "github.com/golang-jwt/jwt/v5")) {
-			return "sentineljwks imports core and jwkset, nothing else of ours"
+		if !standard(path) && !in(path, prefix+"core", "github.com/MicahParks/jwkset", "github.com/prometheus/client_golang") && (!test || !in(path, "github.com/golang-jwt/jwt/v5")) {
+			return "sentineljwks imports core, jwkset and client_golang, nothing else of ours"
 		}
 	case from == "sentinelotel":
 		return forbiddenToOtel(path, test)
