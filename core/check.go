@@ -82,6 +82,7 @@ func (l *Limiter) Peek(ctx context.Context, tenant, endpointID string) (d Decisi
 	g.add(s)
 	e.identify(&d, s)
 	g.fill(&d, &v)
+	e.enforce(&d)
 	return d, nil
 }
 
@@ -111,7 +112,11 @@ func (l *Limiter) ask(ctx context.Context, m mode, tenant, endpointID string) (*
 	s := l.subject(ctx, e, tenant, "")
 	var g group
 	g.add(s)
-	v, failure, err := l.consult(ctx, l.now(), m, &g)
+	var b *beside
+	if m == modeReset { // the candidate's buckets are compared with fresh ones
+		b = g.beside()
+	}
+	v, failure, err := l.consult(ctx, l.now(), m, &g, b)
 	if err == nil && failure != nil {
 		err = fmt.Errorf("%w: %s", ErrStoreUnavailable, failure.detail)
 	}
@@ -177,7 +182,8 @@ func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group
 		return nil
 	}
 	resets := l.resets.Load()
-	v, failure, err := l.consult(ctx, start, modeDecide, g)
+	b := g.beside()
+	v, failure, err := l.consult(ctx, start, modeDecide, g, b)
 	if err != nil {
 		return err
 	}
@@ -191,7 +197,10 @@ func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group
 	default:
 		now = l.now()
 		g.fill(d, &v)
-		if l.remembers && !v.allowed {
+		switch {
+		case b != nil:
+			l.compare(d, &v, b)
+		case l.remembers && !v.allowed:
 			l.remember(g, &v, start, now, resets)
 		}
 	}
@@ -200,7 +209,8 @@ func (l *Limiter) decide(ctx context.Context, d *Decision, e *endpoint, g *group
 }
 
 // known returns the group's known denial and the number of its bucket. It is
-// not asked for again, also while Redis is away.
+// not asked for again, also while Redis is away. Where there is a candidate nothing
+// is remembered: it must see every request that the live limits see.
 func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
 	if !l.remembers || l.closed.Load() {
 		return nil, 0
@@ -208,9 +218,17 @@ func (l *Limiter) known(g *group, now time.Duration) (*denial, int) {
 	return g.denied(now)
 }
 
-// record counts the decision, taken at now, shows it to those who observe, and
-// logs it if it denies.
+// enforce lets through what the decision denies, if the policy is not enforced.
+func (e *endpoint) enforce(d *Decision) {
+	if e.unenforced {
+		d.Unenforced, d.WouldDeny, d.Allowed = true, !d.Allowed, true
+	}
+}
+
+// record has the decision, taken at now, enforced, counts it, shows it to those who
+// observe, and logs it if it denies.
 func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, now time.Duration) {
+	e.enforce(d)
 	at, mine := &e.seen[d.Reason.number()], stripe()
 	unique := l.metrics.decided(at, d, mine, now-start)
 	if d.Reason != ReasonAllowed {
@@ -219,7 +237,12 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 	if l.observers != nil {
 		l.observed(ctx, d, start, now)
 	}
-	if d.Allowed || l.denials.holds(now, &at.lines, mine) {
+	if d.WouldDeny {
+		l.metrics.letThrough(d)
+	} else if d.Allowed {
+		return
+	}
+	if l.denials.holds(now, &at.lines, mine) {
 		return
 	}
 	now = l.now()
@@ -242,9 +265,9 @@ var circuitOpen = &storeFailure{kind: kindCircuit, detail: "the circuit breaker 
 
 // consult asks the store. Its error is the caller's own context's and nothing
 // else.
-func (l *Limiter) consult(ctx context.Context, start time.Duration, m mode, g *group) (verdict, *storeFailure, error) {
+func (l *Limiter) consult(ctx context.Context, start time.Duration, m mode, g *group, b *beside) (verdict, *storeFailure, error) {
 	return l.store.decide(ctx, question{
-		mode: m, group: *g, start: start, budget: l.budget, alone: m != modeDecide || l.oneByOne,
+		mode: m, group: *g, beside: b, start: start, budget: l.budget, alone: m != modeDecide || l.oneByOne,
 	})
 }
 

@@ -141,6 +141,7 @@ func (c *cluster) target(from *shard, q *question, to *redirect) *shard {
 // denied, one token each. Nothing is ever given back, for only time may add
 // tokens: known denials rest on that.
 func (c *cluster) apart(ctx context.Context, q question) (verdict, *storeFailure, error) {
+	q.beside = nil // a candidate never takes steps of its own: it stays unanswered
 	v := newVerdict(q.group.n)
 	v.allowed = true
 	parts := q.group.bySlot()

@@ -170,6 +170,7 @@ func (c *Config) faults(src *source, urlRequired bool) []fault {
 		anonymous = anonymous || c.Policies[id].Identity == Anonymous
 	}
 	k.tenants(c)
+	k.candidates(c)
 	if at := src.object("policies"); len(c.Policies) == 0 && !at.broken {
 		k.add(at, "at least one policy is required")
 	}
@@ -202,16 +203,25 @@ func (c *Config) withDefaults() *Config {
 		if p.Algorithm == SlidingWindow {
 			defaultTo(&p.Window, defaultWindow)
 		}
-		p.Also = slices.Clone(p.Also)
-		for i := range p.Also {
-			if p.Also[i].Algorithm == SlidingWindow {
-				defaultTo(&p.Also[i].Window, defaultWindow)
-			}
+		p.Also = withWindows(p.Also)
+		if p.Candidate != nil {
+			p.Candidate = &Candidate{Quota: withWindows([]Quota{p.Candidate.Quota})[0], Also: withWindows(p.Candidate.Also)}
 		}
 		p.Plans, p.Tenants = maps.Clone(p.Plans), maps.Clone(p.Tenants)
 		full.Policies[id] = p
 	}
 	return full
+}
+
+// withWindows returns a copy in which the default windows are filled in.
+func withWindows(quotas []Quota) []Quota {
+	quotas = slices.Clone(quotas)
+	for i := range quotas {
+		if quotas[i].Algorithm == SlidingWindow {
+			defaultTo(&quotas[i].Window, defaultWindow)
+		}
+	}
+	return quotas
 }
 
 // defaultTo sets a zero value to its default.
@@ -238,20 +248,40 @@ func (c *Config) Warnings() []Fault {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Policies)) {
 		p := c.Policies[id]
-		for i, q := range p.quotas() {
-			object := policyPath(id)
-			if i > 0 {
-				object = fmt.Sprintf("%s.also[%d]", object, i-1)
-			}
-			if p.Identity == Anonymous && q.Algorithm == TokenBucket && q.RefillRate == 0 {
-				found = append(found, Fault{
-					Path: object + ".refill_rate_micro_per_sec",
-					Text: "0 with anonymous identity: these keys never expire, and every new client adds one",
-				})
-			}
+		if p.Unenforced {
+			found = append(found, Fault{
+				Path: policyPath(id) + ".enforce",
+				Text: "false: decides and counts, and lets every request through",
+			})
+		}
+		if p.Identity == Anonymous {
+			found = append(found, neverExpire(policyPath(id), p.quotas())...)
+			found = append(found, neverExpire(policyPath(id)+".candidate", p.Candidate.quotas())...)
 		}
 	}
 	return found
+}
+
+// neverExpire warns of an anonymous policy's limits, or its candidate's, in
+// object, whose keys nobody removes.
+func neverExpire(object string, quotas []Quota) (found []Fault) {
+	for i, q := range quotas {
+		if q.Algorithm == TokenBucket && q.RefillRate == 0 {
+			found = append(found, Fault{
+				Path: limitPath(object, i) + ".refill_rate_micro_per_sec",
+				Text: "0 with anonymous identity: these keys never expire, and every new client adds one",
+			})
+		}
+	}
+	return found
+}
+
+// limitPath names limit i of object: its own, or a further one.
+func limitPath(object string, i int) string {
+	if i == 0 {
+		return object
+	}
+	return fmt.Sprintf("%s.also[%d]", object, i-1)
 }
 
 // fault is one thing that is wrong with a configuration.
@@ -611,18 +641,25 @@ func (k *checker) policy(id string, p Policy) {
 		"must be 1 to 4503599627370496 microtokens per second (0.000001 to 4503599627.370496 tokens)")
 	k.bounded(object, "policy_version", p.Version, 1, maxVersion, "required", "must be 1 to 9007199254740992")
 
-	quotas := p.quotas()
-	k.quota(object, quotas[0])
-	if also := k.src.field(object, "also"); !also.broken {
-		for i, q := range quotas[1:] {
-			k.quota(fmt.Sprintf("%s.also[%d]", object, i), q)
-		}
-		if len(quotas) > maxLimits {
-			k.add(also, "must hold at most 3 limits")
-		}
+	k.quotas(object, p.quotas())
+	if c := object + ".candidate"; !k.src.object(c).broken {
+		k.quotas(c, p.Candidate.quotas())
 	}
 	k.plans(object, "plans", p, p.Plans)
 	k.plans(object, "tenants", p, p.Tenants)
+}
+
+// quotas checks the limits of object, of which it has as many.
+func (k *checker) quotas(object string, quotas []Quota) {
+	also := k.src.field(object, "also")
+	for i, q := range quotas {
+		if i == 0 || !also.broken {
+			k.quota(limitPath(object, i), q)
+		}
+	}
+	if len(quotas) > maxLimits {
+		k.add(also, "must hold at most 3 limits")
+	}
 }
 
 // plans checks the plans of a policy, or the numbers of its tenants.
@@ -649,7 +686,7 @@ func (k *checker) plans(object, name string, p Policy, plans map[string]Plan) {
 			case i == 0:
 				k.numbers(object, q)
 			case plan.Also != nil:
-				k.numbers(fmt.Sprintf("%s.also[%d]", object, i-1), q)
+				k.numbers(limitPath(object, i), q)
 			}
 		}
 	}
@@ -682,6 +719,21 @@ func (k *checker) tenants(c *Config) {
 			k.add(at, "must be a name that is not blank, of up to 1024 bytes")
 		case !plans[c.Tenants[tenant]]:
 			k.add(at, "names a plan that no policy has; add it under plans there")
+		}
+	}
+}
+
+// candidates refuses those that a cluster could not decide in one step: a client's
+// cookie and its address are in two slots.
+func (k *checker) candidates(c *Config) {
+	target, err := c.App.target()
+	if err != nil || target.kind != clusterTarget {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Policies)) {
+		p := c.Policies[id]
+		if at := k.src.field(policyPath(id), "candidate"); p.Identity == Anonymous && p.Candidate != nil && !at.broken {
+			k.add(at, "not with anonymous identity in a Redis Cluster: a client's cookie and its address are in two slots; remove it")
 		}
 	}
 }

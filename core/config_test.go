@@ -450,6 +450,55 @@ func TestWarnings(t *testing.T) {
 	if found := c.Warnings(); len(found) != 1 {
 		t.Errorf("warnings %v", found)
 	}
+	c = testConfig()
+	policy("auth.login", func(p *Policy) {
+		p.Unenforced = true
+		p.Candidate = &Candidate{Quota: Quota{Algorithm: SlidingWindow, Limit: 1}, Also: []Quota{{Algorithm: TokenBucket, Capacity: Token}}}
+	})(c)
+	found = c.Warnings()
+	if len(found) != 2 || found[0].Path != `policies["auth.login"].enforce` || found[1].Path != `policies["auth.login"].candidate.also[0].refill_rate_micro_per_sec` {
+		t.Errorf("warnings %v", found)
+	}
+}
+
+// A candidate is copied with its defaults filled in, and the original is left.
+func TestCandidateDefaults(t *testing.T) {
+	c := testConfig()
+	policy("auth.login", func(p *Policy) {
+		p.Candidate = &Candidate{Quota: Quota{Algorithm: SlidingWindow, Limit: 1}, Also: []Quota{{Algorithm: SlidingWindow, Limit: 1}}}
+	})(c)
+	full := c.withDefaults().Policies["auth.login"].Candidate
+	if full.Window != time.Minute || full.Also[0].Window != time.Minute {
+		t.Errorf("%+v", full)
+	}
+	if given := c.Policies["auth.login"].Candidate; given.Window != 0 || given.Also[0].Window != 0 {
+		t.Errorf("the given one was changed: %+v", given)
+	}
+}
+
+// A file says it as code does.
+func TestShadowInTheFile(t *testing.T) {
+	c, err := ParseConfig([]byte(`{
+		"app": {"redis_url": "memory://", "jwt_secret": "` + testJWTSecret + `"},
+		"policies": {
+			"on": {"endpoint_id": "on", "algorithm": "token_bucket", "fail_mode": "fail_closed", "fallback_per_second": 1, "policy_version": 1,
+				"capacity": 1, "refill_per_second": 1, "enforce": true},
+			"off": {"endpoint_id": "off", "algorithm": "token_bucket", "fail_mode": "fail_closed", "fallback_per_second": 1, "policy_version": 1,
+				"capacity": 1, "refill_per_second": 1, "enforce": false,
+				"candidate": {"algorithm": "sliding_window", "limit": 5, "window": "1h", "also": [{"algorithm": "token_bucket", "capacity": 2, "refill_per_second": 0.5}]}}
+		}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Candidate{
+		Quota: Quota{Algorithm: SlidingWindow, Limit: 5, Window: time.Hour},
+		Also:  []Quota{{Algorithm: TokenBucket, Capacity: 2 * Token, RefillRate: Token / 2}},
+	}
+	on, off := c.Policies["on"], c.Policies["off"]
+	if on.Unenforced || on.Candidate != nil || !off.Unenforced || !reflect.DeepEqual(off.Candidate, want) {
+		t.Errorf("%+v, %+v, %+v", on, off, off.Candidate)
+	}
 }
 
 func TestFaults(t *testing.T) {

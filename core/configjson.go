@@ -186,6 +186,15 @@ var policyFields = slices.Concat([]configField[Policy]{
 		return problem
 	}},
 	{"identity", "identity", func(_ *decoder, p *Policy, v jsonValue) string { return readText(v, &p.Identity) }},
+	{"enforce", "enforce", func(_ *decoder, p *Policy, v jsonValue) string { return readNot(v, &p.Unenforced) }},
+	{"candidate", "candidate", func(d *decoder, p *Policy, v jsonValue) string {
+		if v.kind != jsonObject {
+			return v.not("an object with a limit")
+		}
+		p.Candidate = new(Candidate)
+		readObject(d, d.reading, v, candidateFields, p.Candidate)
+		return ""
+	}},
 	{"also", "also", func(d *decoder, p *Policy, v jsonValue) string {
 		return readObjects(d, v, "limits", quotaFields, &p.Also)
 	}},
@@ -203,6 +212,14 @@ var quotaFields = slices.Concat(
 	algorithmFields(func(q *Quota) *Algorithm { return &q.Algorithm }, func(q *Quota) *time.Duration { return &q.Window }),
 	numberFields(func(q *Quota) numbers { return numbers{&q.Capacity, &q.RefillRate, &q.Limit} }),
 )
+
+// candidateFields are the fields of a candidate.
+var candidateFields = slices.Concat([]configField[Candidate]{
+	{"also", "also", func(d *decoder, c *Candidate, v jsonValue) string {
+		return readObjects(d, v, "limits", quotaFields, &c.Also)
+	}},
+}, algorithmFields(func(c *Candidate) *Algorithm { return &c.Algorithm }, func(c *Candidate) *time.Duration { return &c.Window }),
+	numberFields(func(c *Candidate) numbers { return numbers{&c.Capacity, &c.RefillRate, &c.Limit} }))
 
 // planFields are the fields of a plan.
 var planFields = append([]configField[Plan]{

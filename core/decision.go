@@ -70,9 +70,18 @@ type Decision struct {
 	EndpointID string
 	// Allowed reports whether the request may run. Nothing else does.
 	Allowed bool
+	// Unenforced reports that the endpoint's policy is not enforced, so that
+	// Allowed is true whatever was decided.
+	Unenforced bool
+	// WouldDeny reports that the request was decided to be denied, as Reason and
+	// RetryAfter say, and is allowed only because the policy is not enforced.
+	WouldDeny bool
+	// CandidateDenies reports that the endpoint's candidate would have denied the
+	// request. It is false where there is none, and where the store did not answer.
+	CandidateDenies bool
 	// Reason is why.
 	Reason Reason
-	// RetryAfter is, on a denial, the exact wait until the same request would
+	// RetryAfter is, on a denial, enforced or not, the exact wait until the same request would
 	// be admitted if nobody else asks meanwhile. 0 on a denial: no wait is
 	// known, or it never comes.
 	RetryAfter time.Duration

@@ -79,7 +79,12 @@ func (l *denyLog) write(now time.Duration, c *denyCount, d *Decision, latency ti
 	if n := c.taken(); n > 0 {
 		attrs = append(attrs, slog.Int64("suppressed", n))
 	}
-	l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denied", attrs...)
+	text := "sentinel: denied"
+	if d.WouldDeny {
+		text = "sentinel: denied, not enforced"
+		attrs = append(attrs, slog.Bool("enforced", false))
+	}
+	l.log.LogAttrs(context.Background(), slog.LevelWarn, text, attrs...)
 }
 
 // admit reports whether a line may be written at now: the tenth before it is a
@@ -107,10 +112,15 @@ func (l *denyLog) close(endpoints map[string]*endpoint) {
 			if suppressed == 0 {
 				continue
 			}
-			l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denials held back until close",
+			attrs := []slog.Attr{
 				slog.String("endpoint_id", id),
 				slog.String("decision_reason", string(reason)),
-				slog.Int64("suppressed", suppressed))
+				slog.Int64("suppressed", suppressed),
+			}
+			if e.unenforced {
+				attrs = append(attrs, slog.Bool("enforced", false))
+			}
+			l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denials held back until close", attrs...)
 		}
 	}
 }

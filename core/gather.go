@@ -420,6 +420,17 @@ func (s *redisStore) gather(ln *line, w *waiter) {
 	for _, each := range ln.batch {
 		ln.groups = append(ln.groups, each.group)
 	}
+	ln.beside = besides(ln.beside[:0], ln.batch)
+}
+
+// besides appends what is to be decided beside the batch, in its order.
+func besides(groups []group, batch []*waiter) []group {
+	for _, w := range batch {
+		if w.beside != nil {
+			groups = append(groups, w.beside.group)
+		}
+	}
+	return groups
 }
 
 func byKind(a, b *waiter) int {
@@ -430,7 +441,8 @@ func byKind(a, b *waiter) int {
 	)
 }
 
-// share hands each its part of the reply, which begins with the time.
+// share hands each its part of the reply, which begins with the time. Behind the
+// parts of all are those of their candidates.
 func share(m mode, batch []*waiter, reply []int64) *storeFailure {
 	if len(reply) == 0 || reply[0] < 0 || reply[0] >= bucket.MaxWait {
 		return badReply(errors.New("a reply without a time"))
@@ -445,6 +457,17 @@ func share(m mode, batch []*waiter, reply []int64) *storeFailure {
 		if w.verdict, err = parseReply(m, now, rest[:n], &w.group); err != nil {
 			return badReply(err)
 		}
+		rest = rest[n:]
+	}
+	for _, w := range batch {
+		if w.beside == nil {
+			continue
+		}
+		n := replyLen(&w.beside.group)
+		if n > len(rest) {
+			return badReply(errors.New("a reply that is too short"))
+		}
+		w.beside.take(m, now, rest[:n])
 		rest = rest[n:]
 	}
 	if len(rest) > 0 {
@@ -478,6 +501,7 @@ func (s *redisStore) release(ln *line, failure *storeFailure) {
 	ln.used = time.Now()
 	clear(ln.batch) // they belong to their callers again
 	clear(ln.groups)
+	clear(ln.beside)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--

@@ -60,6 +60,19 @@ func furtherKey(first string, number int) string {
 	return "sentinel:{" + first + "}:" + strconv.Itoa(number)
 }
 
+// candidateKey returns the key of a candidate's limit, the first being 1:
+// sentinel:{first}:c{number}, and b for a token bucket or w and the window's
+// microseconds, where only the braces around the live key are written. So it is
+// in the live key's slot, and is no further limit's. A candidate that counts in
+// another way than before begins with fresh buckets, whatever its version.
+func candidateKey(first string, number int, q Quota) string {
+	key := "sentinel:{" + first + "}:c" + strconv.Itoa(number)
+	if q.Algorithm == SlidingWindow {
+		return key + "w" + strconv.FormatInt(q.Window.Microseconds(), 10)
+	}
+	return key + "b"
+}
+
 // hashIdentity returns the SHA-256 of a raw identity in lower-case hex, the
 // only form of it that may leave the process.
 func hashIdentity(identity string) string {

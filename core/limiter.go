@@ -51,12 +51,14 @@ type Limiter struct {
 
 // endpoint is a policy, prepared.
 type endpoint struct {
-	policy    Policy
-	rule      *rule // of the first limit
-	plans     map[string]*rule
-	tenants   map[string]*rule
-	emergency *bucket.Bucket
-	seen      [reasons]seen // by the number of the reason
+	policy  Policy
+	rule    *rule // of the first limit
+	plans   map[string]*rule
+	tenants map[string]*rule
+	// unenforced lets through what is denied.
+	unenforced bool
+	emergency  *bucket.Bucket
+	seen       [reasons]seen // by the number of the reason
 }
 
 // seen is what is kept to observe one endpoint and reason.
@@ -181,13 +183,16 @@ func newLimiter(given *Config, opts []Option, urlRequired bool) (*Limiter, optio
 // limiter apart.
 func newEndpoint(p Policy, number int) *endpoint {
 	e := &endpoint{
-		policy: p,
-		rule:   newRules(p.EndpointID, p.quotas(), number),
+		policy:     p,
+		unenforced: p.Unenforced,
+		rule:       newRules(p.EndpointID, p.quotas(), number),
 		// Below one token the bucket could never admit anybody.
 		emergency: bucket.New(bucket.NewTokenBucket(int64(max(p.FallbackRate, Token)), int64(p.FallbackRate))),
 	}
+	candidate := newCandidate(p, number)
 	e.plans, number = newPlans(p, p.Plans, number)
 	e.tenants, _ = newPlans(p, p.Tenants, number)
+	e.try(candidate)
 	return e
 }
 

@@ -12,11 +12,12 @@ import (
 type memoryStore struct {
 	health
 	table  *bucket.Table
+	beside *bucket.Table // of candidates, so that they take no room from the others
 	closed atomic.Bool
 }
 
 func newMemoryStore(maxKeys int, m *metrics) *memoryStore {
-	return &memoryStore{health: health{metrics: m}, table: bucket.NewTable(maxKeys)}
+	return &memoryStore{health: health{metrics: m}, table: bucket.NewTable(maxKeys), beside: bucket.NewTable(maxKeys)}
 }
 
 // decide implements store. It answers at once, whatever the caller's deadline is.
@@ -25,24 +26,32 @@ func (s *memoryStore) decide(ctx context.Context, q question) (verdict, *storeFa
 		s.note(nil, failure)
 		return verdict{}, failure, ctx.Err()
 	}
-	var two [2]bucket.Item
-	items := two[:0]
-	for _, of := range q.group.of[:q.group.n] {
-		items = append(items, bucket.Item{Key: of.key, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(q.group.cost)})
-	}
-	v := newVerdict(q.group.n)
-	answers := v.buckets()
 	now := q.start.Microseconds()
-	switch q.mode {
-	case modeDecide:
-		v.allowed = s.table.Decide(now, items, answers)
-	case modeReset:
-		v.allowed = s.table.Reset(now, items, answers)
-	case modePeek:
-		v.allowed = s.table.Peek(now, items, answers)
+	v := decideIn(s.table, now, q.mode, &q.group)
+	if b := q.beside; b != nil {
+		b.verdict, b.answered = decideIn(s.beside, now, q.mode, &b.group), true
 	}
 	s.note(&v, nil)
 	return v, nil, ctx.Err()
+}
+
+func decideIn(t *bucket.Table, now int64, m mode, g *group) verdict {
+	var two [2]bucket.Item
+	items := two[:0]
+	for _, of := range g.of[:g.n] {
+		items = append(items, bucket.Item{Key: of.key, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(g.cost)})
+	}
+	v := newVerdict(g.n)
+	answers := v.buckets()
+	switch m {
+	case modeDecide:
+		v.allowed = t.Decide(now, items, answers)
+	case modeReset:
+		v.allowed = t.Reset(now, items, answers)
+	case modePeek:
+		v.allowed = t.Peek(now, items, answers)
+	}
+	return v
 }
 
 func (s *memoryStore) ready() *storeFailure {

@@ -22,6 +22,8 @@ type metrics struct {
 	storeErrors  *prometheus.CounterVec
 	authFailures *prometheus.CounterVec
 	unknownPlans *prometheus.CounterVec
+	shadow       *prometheus.CounterVec
+	candidates   *prometheus.CounterVec
 }
 
 // The breaker's own labels: the edge has breakers of other scopes.
@@ -72,6 +74,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "sentinel_unknown_plans_total",
 			Help: "Decisions by the policy as it is, because no policy has the tenant's plan, by endpoint.",
 		}, []string{"endpoint_id"}),
+		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_shadow_denials_total",
+			Help: "Denials that were let through, because the policy is not enforced, by endpoint and reason.",
+		}, []string{"endpoint_id", "decision_reason"}),
+		candidates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_candidate_decisions_total",
+			Help: "Decisions of an endpoint's candidate, by what the live limits said and what it said.",
+		}, []string{"endpoint_id", "live", "candidate"}),
 	}
 	err := errors.Join(
 		register(r, &m.decisions),
@@ -80,6 +90,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		register(r, &m.storeErrors),
 		register(r, &m.authFailures),
 		register(r, &m.unknownPlans),
+		register(r, &m.shadow),
+		register(r, &m.candidates),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("sentinel: register metrics: %w", err)
@@ -132,6 +144,26 @@ func (m *metrics) unknownPlan(endpointID string) {
 	if m != nil {
 		m.unknownPlans.WithLabelValues(endpointID).Inc()
 	}
+}
+
+func (m *metrics) letThrough(d *Decision) {
+	if m != nil {
+		m.shadow.WithLabelValues(d.EndpointID, string(d.Reason)).Inc()
+	}
+}
+
+func (m *metrics) compared(endpointID string, live, candidate bool) {
+	if m != nil {
+		m.candidates.WithLabelValues(endpointID, saying(live), saying(candidate)).Inc()
+	}
+}
+
+// saying is a verdict as a label.
+func saying(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "denied"
 }
 
 func (m *metrics) breakerChanged(to breaker.State) {

@@ -83,7 +83,8 @@ func pipeline(ctx context.Context, ln *line, cmds []*redis.IntSliceCmd) (ok bool
 	for i := range cmds {
 		p := ln.parts[i]
 		from := len(ln.args)
-		ln.args = encodeCall(ln.args, ln.batch[p.first].mode, ln.groups[p.first:p.end])
+		ln.beside = besides(ln.beside[:0], ln.batch[p.first:p.end])
+		ln.args = encodeCall(ln.args, ln.batch[p.first].mode, ln.groups[p.first:p.end], ln.beside...)
 		cmds[i] = redis.NewIntSliceCmd(ctx, ln.args[from:len(ln.args):len(ln.args)]...)
 		enqueue(ctx, pipe, cmds[i], ln.batch[p.first].asking)
 	}

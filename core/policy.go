@@ -63,6 +63,9 @@ type Policy struct {
 	Version int64
 	// Identity is who is counted; "" means TenantJWT.
 	Identity IdentityMode
+	// Unenforced decides, counts and charges as always and lets every request
+	// through (enforce: false): see [Decision.WouldDeny].
+	Unenforced bool
 
 	// Capacity is the token bucket's burst, Token to 2^52; 0 for a sliding
 	// window.
@@ -91,6 +94,28 @@ type Policy struct {
 	// changes keeps it, cut to the new numbers.
 	Plans   map[string]Plan
 	Tenants map[string]Plan
+
+	// Candidate are limits that are tried beside the policy's own; nil for none.
+	Candidate *Candidate
+}
+
+// Candidate is what a policy might become: limits that decide on the same
+// requests as the live ones, on keys of their own, and whose verdict is counted
+// and nothing else. They are the same for every tenant, whatever its plan. The
+// zero value is invalid.
+type Candidate struct {
+	// Quota is the first limit.
+	Quota
+	// Also are further limits, up to three, decided all or nothing with the first.
+	Also []Quota
+}
+
+// quotas are all limits of the candidate, none of nil.
+func (c *Candidate) quotas() []Quota {
+	if c == nil {
+		return nil
+	}
+	return append([]Quota{c.Quota}, c.Also...)
 }
 
 // Plan is the numbers that stand in place of a policy's. The algorithms and

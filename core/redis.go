@@ -92,6 +92,7 @@ type line struct {
 	rested bool
 	batch  []*waiter
 	groups []group
+	beside []group // of their endpoints' candidates
 	args   []any
 	parts  []part // in a cluster
 }
@@ -104,7 +105,7 @@ func call(ctx context.Context, ln *line, m mode) (reply []int64, failure *storeF
 			reply, failure = nil, badReply(errUnreadable)
 		}
 	}()
-	ln.args = encodeCall(ln.args[:0], m, ln.groups)
+	ln.args = encodeCall(ln.args[:0], m, ln.groups, ln.beside...)
 	cmd := redis.NewIntSliceCmd(ctx, ln.args...)
 	_ = ln.conn.Process(ctx, cmd)
 	reply, err := cmd.Result()

@@ -39,28 +39,44 @@ var (
 	// argModesWithCosts are those of calls in which some decision costs more
 	// than 1: others carry no cost. A reset costs nothing.
 	argModesWithCosts = [...]any{modePeek: "P", modeDecide: "D", modeReset: "r"}
+	// argBeside stands before the runs of what is decided beside the rest.
+	argBeside any = "?"
 )
 
-// encodeCall appends to args the whole EVALSHA command for the groups, as
-// decide.lua reads it. Neighbours of one kind, the same rules in the same order,
+// encodeCall appends to args the whole EVALSHA command for the groups, and for
+// those beside them, as decide.lua reads it. Neighbours of one kind, the same rules in the same order,
 // become one run, which saves the script most of its reading. Keys are passed
 // as pointers, which costs no allocation, so the subjects must stay as they are
 // until the command has been answered.
-func encodeCall(args []any, m mode, groups []group) []any {
+func encodeCall(args []any, m mode, groups []group, beside ...group) []any {
 	args = append(args, argEvalSHA, argSHA, nil)
 	keys := len(args)
-	for i := range groups {
-		for _, of := range groups[i].of[:groups[i].n] {
-			args = append(args, &of.key)
-		}
-	}
+	args = appendKeys(appendKeys(args, groups), beside)
 	args[keys-1] = len(args) - keys
+	// What is beside has the costs of the others.
 	costs := slices.ContainsFunc(groups, func(g group) bool { return g.cost != 0 })
 	if costs {
 		args = append(args, argModesWithCosts[m])
 	} else {
 		args = append(args, argModes[m])
 	}
+	args = appendRuns(args, groups, costs)
+	if len(beside) > 0 {
+		args = appendRuns(append(args, argBeside), beside, costs)
+	}
+	return args
+}
+
+func appendKeys(args []any, groups []group) []any {
+	for i := range groups {
+		for _, of := range groups[i].of[:groups[i].n] {
+			args = append(args, &of.key)
+		}
+	}
+	return args
+}
+
+func appendRuns(args []any, groups []group, costs bool) []any {
 	for first := 0; first < len(groups); {
 		next := first + 1
 		for next < len(groups) && sameKind(&groups[first], &groups[next]) {

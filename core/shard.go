@@ -61,6 +61,9 @@ func (s *shard) decide(ctx context.Context, q question) (verdict, *storeFailure,
 	}
 	if failure == nil || failure.redirect == nil {
 		s.note(&v, failure)
+		if q.beside != nil && q.beside.answered {
+			s.corrupt(&q.beside.verdict)
+		}
 	}
 	switch {
 	case failure == nil || failure.redirect != nil: // it has answered, be it that another must
@@ -160,6 +163,11 @@ func (h *health) note(v *verdict, f *storeFailure) {
 	if h.unproven.Load() != 0 {
 		h.unproven.Store(0)
 	}
+	h.corrupt(v)
+}
+
+// corrupt counts the states that could not be read.
+func (h *health) corrupt(v *verdict) {
 	for _, b := range v.buckets() {
 		if b.Corrupt {
 			h.metrics.storeError(kindCorrupt)

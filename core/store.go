@@ -28,7 +28,9 @@ type store interface {
 type question struct {
 	mode  mode
 	group group
-	start time.Duration // of the check, on the limiter's clock: memory://'s is the same
+	// beside is decided in the same call, for nobody to wait; nil for nothing.
+	beside *beside
+	start  time.Duration // of the check, on the limiter's clock: memory://'s is the same
 	// budget is how long after start the answer must be there.
 	budget time.Duration
 	// asked is when the caller asked, deadline when the answer must be there,
@@ -62,6 +64,9 @@ type rule struct {
 	// them; both nil where there is one limit, and where this is not the first.
 	further []*rule
 	all     []QuotaLimit
+	// candidate are the rules of the endpoint's candidate; nil for none, and where
+	// this is not the first.
+	candidate []candidateRule
 }
 
 func newRule(r bucket.Rule, number int) *rule {

@@ -21,6 +21,8 @@ type subject struct {
 	place    bucket.Place // in memory://
 	denial   atomic.Pointer[denial]
 	further  []*subject // the same identity under the endpoint's other limits
+	// candidate is the same identity under the endpoint's candidate; nil for none.
+	candidate []*subject
 }
 
 const (
@@ -75,6 +77,9 @@ func (c *subjects) under(e *endpoint, r *rule, prefix, name string) *subject {
 		for _, f := range s.further {
 			f.slot = s.slot // their keys are made so
 		}
+		for _, f := range s.candidate {
+			f.slot = s.slot
+		}
 	}
 	slot.Store(s)
 	return s
@@ -100,6 +105,9 @@ func newSubject(e *endpoint, r *rule, prefix, name string) *subject {
 	}
 	for i, further := range r.further {
 		s.further = append(s.further, &subject{identity: s.identity, rule: further, key: furtherKey(s.key, i+2), hash: s.hash})
+	}
+	for i, c := range r.candidate {
+		s.candidate = append(s.candidate, &subject{identity: s.identity, rule: c.rule, key: candidateKey(s.key, i+1, c.quota), hash: s.hash})
 	}
 	return s
 }

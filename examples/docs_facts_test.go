@@ -215,7 +215,7 @@ func plain(name string) string {
 // labelValues returns all values that labels other than endpoint_id may have.
 func labelValues(t *testing.T) map[string]bool {
 	t.Helper()
-	values := map[string]bool{"limiter": true, "redis": true, "closed": true, "half_open": true, "open": true}
+	values := map[string]bool{"limiter": true, "redis": true, "closed": true, "half_open": true, "open": true, "denied": true}
 	for _, kind := range []string{"Reason", "failureKind", "authFailure"} {
 		maps.Copy(values, constants(t, kind))
 	}

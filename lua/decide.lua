@@ -11,6 +11,8 @@
 --            for `count` groups; kind has one letter for each of their keys:
 --            "b", p1 capacity, p2 rate, or "w", p1 limit, p2 window. With costs
 --            the run's cost, what a request takes of each key, stands after kind
+--   ARGV     then, if there are such, "?" and runs of groups beside the others:
+--            what cannot be read or written of these is nobody's error
 --
 -- Returns one flat array of integers: the time, then for each group
 --   its keys, each
@@ -32,8 +34,12 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local reply, at, key, arg = {now}, 1, 0, 2
 local texts, ttls -- made when a run needs them
+local set = call
 
 while ARGV[arg] do
+  if ARGV[arg] == '?' then
+    set, arg = pcall, arg + 1
+  end
   local count, kind, decide, p1, p2 = ARGV[arg] + 0, ARGV[arg + 1]
   local nkeys, cost = #kind, 1
   if costs then
@@ -53,7 +59,7 @@ while ARGV[arg] do
       if look then
         state = pcall('GET', KEYS[key + i])
         if state and state.err then
-          if not state.err:find('^WRONGTYPE') then return state end
+          if set == call and not state.err:find('^WRONGTYPE') then return state end
           state = '' -- as corrupt as any other text that is no state
         end
       end
@@ -79,9 +85,9 @@ while ARGV[arg] do
         if nkeys > 1 then text, ttl = texts[i], ttls[i] end
         if ttl > 0 then
           -- As text: some servers send a number of 3e8 to SET as "3e+8".
-          call('SET', KEYS[key + i], text, 'EX', ('%d'):format(ttl))
+          set('SET', KEYS[key + i], text, 'EX', ('%d'):format(ttl))
         else
-          call('SET', KEYS[key + i], text)
+          set('SET', KEYS[key + i], text)
         end
       end
     end

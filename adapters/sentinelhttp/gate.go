@@ -194,7 +194,9 @@ func (g *Gate) Decide(w http.ResponseWriter, r *http.Request) (*http.Request, *D
 		return r, deny(w.Header(), o, a.Limiter.RateLimitHeaders())
 	}
 	root.sendCookie(w.Header(), o.Decision.Cookie)
-	if a.Limiter.RateLimitHeaders() {
+	// Of a quota that is not enforced no client is told: one that heeds the headers
+	// would slow down for it, and what was to be measured would not come.
+	if a.Limiter.RateLimitHeaders() && !o.Decision.Unenforced {
 		o.headers.setRateLimit(w.Header(), &o.Decision)
 	}
 	o.Context = r.Context()
