@@ -84,7 +84,7 @@ func chiChain(chain []conformance.Link) chi.Middlewares {
 	var all chi.Middlewares
 	for _, link := range chain {
 		if link.Guard != "" {
-			all = append(all, sentinelchi.Guard(link.Guard))
+			all = append(all, sentinelchi.Guard(link.Guard, link.Costs()...))
 		} else {
 			all = append(all, chiThen(link.Then))
 		}

@@ -77,7 +77,7 @@ func echo5Chain(chain []conformance.Link) []echo.MiddlewareFunc {
 	var all []echo.MiddlewareFunc
 	for _, link := range chain {
 		if link.Guard != "" {
-			all = append(all, sentinelecho5.Guard(link.Guard))
+			all = append(all, sentinelecho5.Guard(link.Guard, link.Costs()...))
 		} else {
 			all = append(all, echo5Then(link.Then))
 		}

@@ -79,7 +79,7 @@ func echoChain(chain []conformance.Link) []echo.MiddlewareFunc {
 	var all []echo.MiddlewareFunc
 	for _, link := range chain {
 		if link.Guard != "" {
-			all = append(all, sentinelecho.Guard(link.Guard))
+			all = append(all, sentinelecho.Guard(link.Guard, link.Costs()...))
 		} else {
 			all = append(all, echoThen(link.Then))
 		}

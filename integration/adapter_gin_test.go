@@ -81,7 +81,7 @@ func ginChain(chain []conformance.Link) []gin.HandlerFunc {
 	var all []gin.HandlerFunc
 	for _, link := range chain {
 		if link.Guard != "" {
-			all = append(all, sentinelgin.Guard(link.Guard))
+			all = append(all, sentinelgin.Guard(link.Guard, link.Costs()...))
 		} else {
 			all = append(all, ginThen(link.Then))
 		}

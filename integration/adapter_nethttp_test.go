@@ -70,7 +70,7 @@ func netHTTPHandler(route conformance.Route) http.Handler {
 func netHTTPChain(chain []conformance.Link, handler http.Handler) http.Handler {
 	for _, link := range slices.Backward(chain) {
 		if link.Guard != "" {
-			handler = sentinelhttp.Guard(link.Guard)(handler)
+			handler = sentinelhttp.Guard(link.Guard, link.Costs()...)(handler)
 		} else {
 			handler = netHTTPThen(link.Then)(handler)
 		}

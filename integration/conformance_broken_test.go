@@ -212,6 +212,27 @@ var brokenAdapters = []broken{
 			}
 		}))
 	}},
+	{"forgets the cost", "a route that costs more is charged its cost at once or nothing", func(l *sentinel.Limiter, app conformance.App) http.Handler {
+		return newNetHTTP(l, eachRoute(app, func(r *conformance.Route) {
+			for i := range r.Chain {
+				r.Chain[i].Cost = 0
+			}
+		}))
+	}},
+	{"charges a cost one by one", "of several limits a denial charges none", func(l *sentinel.Limiter, app conformance.App) http.Handler {
+		return newNetHTTP(l, eachRoute(app, func(r *conformance.Route) {
+			for range r.Chain[0].Cost - 1 {
+				r.Chain = append(r.Chain, conformance.Link{Then: func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = l.Allow(r.Context(), "acme", "tenant.two")
+				}})
+			}
+			r.Chain[0].Cost = 0
+		}))
+	}},
+	{"hides the application's context", "a plan by the application's word is found by what it has put into the request's context", func(l *sentinel.Limiter, app conformance.App) http.Handler {
+		inner := newNetHTTP(l, app)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r.WithContext(context.Background())) })
+	}},
 	{"admits one in a hundred for nothing", "200 requests at once are admitted up to exactly the quota", func(l *sentinel.Limiter, app conformance.App) http.Handler {
 		requests := make(chan struct{}, 1000)
 		app.Skip = func(*http.Request) bool {

@@ -86,8 +86,18 @@ type Route struct {
 type Link struct {
 	// Guard is the endpoint id of a guard. A Link that has one is the guard.
 	Guard string
+	// Cost is what the guard is given as its cost; 0 is none.
+	Cost sentinel.Cost
 	// Then runs, and the chain goes on.
 	Then http.HandlerFunc
+}
+
+// Costs are the guard's further arguments: its cost, or nothing.
+func (l Link) Costs() []sentinel.Cost {
+	if l.Cost == 0 {
+		return nil
+	}
+	return []sentinel.Cost{l.Cost}
 }
 
 // Run runs every case for one adapter on one store, as parallel subtests of t
@@ -123,7 +133,7 @@ type testCase struct {
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		outcomes, tenants, anonymous, failures, routing, middleware, handlers,
+		outcomes, tenants, anonymous, quotas, failures, routing, middleware, handlers,
 	} {
 		all = append(all, some...)
 	}

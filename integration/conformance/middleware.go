@@ -454,6 +454,9 @@ var middleware = []testCase{
 		for _, id := range []string{"Billing", "a b", "a/b", "a:b", "ä", "a\n", "{id}", "a%20b"} {
 			panics(fmt.Sprintf("the id %q", id), l, App{Root: guarded("/", ok, id)})
 		}
+		for _, cost := range []sentinel.Cost{-1, 1 << 40} {
+			panics(fmt.Sprintf("the cost %d", cost), l, App{Root: priced(tenantTwo, cost)})
+		}
 		t.adapter.New(l, App{Root: guarded("/", ok, "a-z_0.9")})
 	}},
 }
