@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -72,6 +73,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("lost reply", func(t *testing.T) { losesAReply(t, c) })
 	t.Run("anonymous", func(t *testing.T) { chargesNoPairOnADenial(t, c) })
+	t.Run("candidate", func(t *testing.T) { triesInEverySlot(t, c) })
 	t.Run("moving slot", func(t *testing.T) { movesSlots(t, c) })
 	t.Run("rights", func(t *testing.T) { needsRights(t, c) })
 	t.Run("start check", func(t *testing.T) { checksEveryMaster(t, c) })
@@ -116,6 +118,61 @@ func losesAReply(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("%d tokens are charged, want the one of before and the one of the lost reply", got)
 		}
 		eventually(t, soon, "it decides again", func() bool { return allow(t, l, tenant, "a").FromStore })
+	}
+}
+
+// A candidate is decided in the live key's slot, in the same call. That of an
+// anonymous client is refused, and with a client of the application's own it is
+// left out where there is a cookie.
+func triesInEverySlot(t *testing.T, c *redistest.Cluster) {
+	login := trying(anonymous(tokens("login", 9*sentinel.Token, 0)), once(1))
+	err := config(clusterURL(c), login).Validate()
+	if err == nil || !strings.Contains(err.Error(), `policies["login"].candidate: not with anonymous identity in a Redis Cluster`) {
+		t.Errorf("%v", err)
+	}
+	l := open(t, config(clusterURL(c), trying(tokens("a", 3*sentinel.Token, 0), once(1))), sentinel.WithStrictStart())
+	for range 20 { // in every master
+		tenant := fresh(t)
+		for i := range 4 {
+			if d := allow(t, l, tenant, "a"); !d.FromStore || d.Allowed != (i < 3) || d.CandidateDenies != (i > 0) {
+				t.Fatalf("%d: %+v", i, d)
+			}
+		}
+		key := tenantKey(tenant, "a")
+		if got := charged(t, c, key, 3); got != 3 {
+			t.Fatalf("%d tokens are charged", got)
+		}
+		if got := tokensOf(stateOf(t, c.Master(key).Client(t), candidateKey(key, "1b"))); got != 0 {
+			t.Fatalf("the candidate holds %d", got)
+		}
+	}
+	var wg sync.WaitGroup // several slots in one pipeline, with and without candidates
+	for i := range 32 {
+		wg.Go(func() {
+			tenant := fmt.Sprint(fresh(t), i)
+			for n := range 4 {
+				if d := allow(t, l, tenant, "a"); !d.FromStore || d.Allowed != (n < 3) || d.CandidateDenies != (n > 0) {
+					t.Errorf("%d: %+v", n, d)
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer client.Close()
+	own, err := sentinel.New(t.Context(), client, config("", login), options(sentinel.WithStrictStart())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	peer := freshPeer()
+	cookie := mintCookie(t, own, "login", peer)
+	for range 3 {
+		d, err := own.Check(t.Context(), sentinel.Request{EndpointID: "login", Peer: peer, Cookies: []string{"sentinel_anon_id=" + cookie}})
+		if err != nil || !d.Allowed || !d.FromStore || d.CandidateDenies {
+			t.Errorf("%+v, %v", d, err)
+		}
 	}
 }
 

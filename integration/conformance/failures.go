@@ -69,6 +69,23 @@ var failures = []testCase{
 			ran.want(t, 0)
 		}
 	}},
+	{name: "while Redis is away an endpoint that is not enforced runs the handler", run: func(t *stage) {
+		for _, f := range failureKinds {
+			var seen decisions
+			s := t.serve(t.without(f, unenforced), App{Root: everything(seen.handler)})
+			for range 4 {
+				for _, id := range []string{tenantMany, anonMany, tenantTwo} { // the last one fails open
+					a := s.get("/"+id, as("acme"))
+					t.wantOK(a)
+					t.wantNone(a, "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate", "Sentinel-Decision-Id")
+					if d := seen.last(); !d.Allowed || !d.Unenforced || d.FromStore || id != tenantTwo && !d.WouldDeny {
+						t.Errorf("%s, Redis %s: the handler ran with %+v", id, f.name, d)
+					}
+				}
+			}
+			t.wantProblem(s.get("/"+tenantMany, nil), http.StatusUnauthorized, unauthenticated)
+		}
+	}},
 	{name: "while Redis is away strangers and unknown endpoints are answered as ever", run: func(t *stage) {
 		up, down := t.serve(t.limiter(nil), App{Root: everything(ok)}), t.serve(t.without(failureKinds[0]), App{Root: everything(ok)})
 		for range 7 { // also when the breaker is open

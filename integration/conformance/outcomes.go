@@ -130,6 +130,65 @@ var outcomes = []testCase{
 			t.Errorf("Retry-After %q, want 10000", a.header.Get("Retry-After"))
 		}
 	}},
+	{name: "an endpoint that is not enforced runs the handler over the quota, and no client can tell", run: func(t *stage) {
+		var seen decisions
+		s := t.serve(t.limiter(unenforced), App{Root: everything(seen.handler)})
+		for i := range 3 {
+			for id, header := range map[string]http.Header{tenantNever: as("acme"), anonNever: nil} {
+				a := s.get("/"+id, header)
+				t.wantOK(a)
+				t.wantNone(a, "RateLimit", "RateLimit-Policy", "Retry-After", "WWW-Authenticate", "Sentinel-Decision-Id")
+				if id == anonNever {
+					t.newCookie(a) // the response is allowed
+				}
+				d := seen.last()
+				if !d.Allowed || !d.Unenforced || d.WouldDeny != (i > 0) || !d.FromStore || (d.Reason == sentinel.ReasonRateLimited) != (i > 0) {
+					t.Errorf("%s, request %d: the handler ran with %+v", id, i+1, d)
+				}
+			}
+		}
+		t.wantProblem(s.get("/"+tenantNever, nil), http.StatusUnauthorized, unauthenticated)
+		t.wantProblem(s.get("/"+unknown, as("acme")), http.StatusNotFound, unknownEndpoint)
+	}},
+	{name: "a guard that is not enforced leaves the quota headers and the denial of another to it", run: func(t *stage) {
+		l := t.limiter(func(c *sentinel.Config) {
+			p := c.Policies[tenantNever]
+			p.Unenforced = true
+			c.Policies[tenantNever] = p
+		})
+		app := App{}
+		app.Root.Routes = append(guarded("/before", ok, tenantNever, tenantTwo).Routes, guarded("/behind", ok, tenantTwo, tenantNever).Routes...)
+		s := t.serve(l, app)
+		for left, path := range []string{"/behind", "/before"} {
+			a := s.get(path, as("acme"))
+			t.wantOK(a)
+			t.wantQuota(a, quota{tenantTwo, 2, 20_000, int64(1 - left), 10_000})
+		}
+		for _, path := range []string{"/before", "/behind"} {
+			t.wantOver(s.get(path, as("acme")), quota{tenantTwo, 2, 20_000, 0, 10_000})
+		}
+	}},
+	{name: "a candidate beside the limits changes no answer", run: func(t *stage) {
+		tried := t.limiter(func(c *sentinel.Config) {
+			for id, p := range c.Policies {
+				p.Candidate = &sentinel.Candidate{Quota: sentinel.Quota{Algorithm: sentinel.TokenBucket, Capacity: sentinel.Token}}
+				c.Policies[id] = p
+			}
+		})
+		with, without := t.serve(tried, App{Root: everything(ok)}), t.serve(t.limiter(nil), App{Root: everything(ok)})
+		for _, s := range []*server{with, without} {
+			for left := range int64(2) {
+				a := s.get("/"+tenantTwo, as("acme"))
+				t.wantOK(a)
+				t.wantQuota(a, quota{tenantTwo, 2, 20_000, 1 - left, 10_000})
+			}
+			t.wantOver(s.get("/"+tenantTwo, as("acme")), quota{tenantTwo, 2, 20_000, 0, 10_000})
+			a := s.get("/"+anonNever, nil)
+			t.wantOK(a)
+			t.newCookie(a)
+			t.wantOver(s.get("/"+anonNever, nil), quota{anonNever, 1, -1, 0, -1})
+		}
+	}},
 	{name: "a denial is one response on the wire, and the connection lives on", run: func(t *stage) {
 		s := t.serve(t.limiter(nil), App{Root: everything(ok)})
 		paths := []string{"/" + tenantTwo, "/" + unknown, "/" + tenantNever, "/" + tenantNever}

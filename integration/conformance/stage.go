@@ -107,6 +107,14 @@ func (t *stage) open(ctx context.Context, store string, change func(*sentinel.Co
 	return l
 }
 
+// unenforced has no policy enforced.
+func unenforced(c *sentinel.Config) {
+	for id, p := range c.Policies {
+		p.Unenforced = true
+		c.Policies[id] = p
+	}
+}
+
 // failure is a way in which a Redis is away.
 type failure struct {
 	name string
@@ -116,8 +124,8 @@ type failure struct {
 
 var failureKinds = []failure{{name: "hangs up"}, {name: "is silent", silent: true}}
 
-// without opens a limiter whose Redis is away.
-func (t *stage) without(f failure) *sentinel.Limiter {
+// without opens a limiter whose Redis is away. The changes alter its configuration.
+func (t *stage) without(f failure, changes ...func(*sentinel.Config)) *sentinel.Limiter {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,6 +159,9 @@ func (t *stage) without(f failure) *sentinel.Limiter {
 	cancel() // do not wait for what will not come
 	return t.open(ctx, "redis://"+listener.Addr().String(), func(c *sentinel.Config) {
 		c.App.RedisBudget = 20 * time.Millisecond
+		for _, change := range changes {
+			change(c)
+		}
 	})
 }
 
