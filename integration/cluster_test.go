@@ -3,6 +3,8 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,6 +78,7 @@ func TestCluster(t *testing.T) {
 	t.Run("candidate", func(t *testing.T) { triesInEverySlot(t, c) })
 	t.Run("moving slot", func(t *testing.T) { movesSlots(t, c) })
 	t.Run("rights", func(t *testing.T) { needsRights(t, c) })
+	t.Run("doctor", func(t *testing.T) { doctorNeedsRights(t, c) })
 	t.Run("start check", func(t *testing.T) { checksEveryMaster(t, c) })
 }
 
@@ -286,6 +289,49 @@ func needsRights(t *testing.T, c *redistest.Cluster) {
 	for range 10 {
 		if d := allow(t, l, fresh(t), "a"); !d.Allowed {
 			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// doctor names what a user lacks in a cluster, at the node where it does.
+func doctorNeedsRights(t *testing.T, c *redistest.Cluster) {
+	const lone = "reset on >Qz7Xk9VwJ4 ~sentinel:* +evalsha +script|load +get +set +time +info"
+	grant := func(n *redistest.Node, rights string) {
+		args := []any{"acl", "setuser", "doctor"}
+		for right := range strings.FieldsSeq(rights) {
+			args = append(args, right)
+		}
+		if err := n.Client(t).Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range c.Nodes {
+		grant(n, lone+" +cluster|slots +cluster|info +asking")
+	}
+	file := sentinelctlFile(t, strings.Replace(clusterURL(c), "://", "://doctor:Qz7Xk9VwJ4@", 1))
+	rights := regexp.MustCompile(`(?m)^(ok|FAIL) +rights \d of 3 +(.*)$`)
+	found := func() string {
+		out, _ := sentinelctl(t, "doctor", file, "-samples", "5")
+		var lines []string
+		for _, m := range rights.FindAllStringSubmatch(out, -1) {
+			lines = append(lines, m[1]+" "+strings.TrimSpace(m[2]))
+		}
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	const sufficient = "ok sufficient\nok sufficient"
+	if got := found(); got != sufficient+"\nok sufficient" {
+		t.Errorf("with all rights: %s", got)
+	}
+	one := c.Master("any")
+	for lacks, left := range map[string]string{
+		"+asking":        "+cluster|slots +cluster|info",
+		"+cluster|info":  "+cluster|slots +asking",
+		"+cluster|slots": "+cluster|info +asking",
+	} {
+		grant(one, lone+" "+left)
+		if got := found(); got != "FAIL the user lacks "+lacks+"; run: ACL SETUSER <user> "+lacks+"\n"+sufficient {
+			t.Errorf("without %s: %s", lacks, got)
 		}
 	}
 }

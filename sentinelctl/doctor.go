@@ -101,21 +101,21 @@ func (d *diagnosis) examine(f *policyFile, samples int) {
 		if len(masters) > 1 {
 			d.server = fmt.Sprintf("%d of %d", i+1, len(masters))
 		}
-		d.examineServer(ctx, client)
+		d.examineServer(ctx, client, len(masters) > 1)
 		_ = client.Close()
 	}
 	d.server = ""
 	d.decide(ctx, f, samples)
 }
 
-func (d *diagnosis) examineServer(ctx context.Context, client *redis.Client) {
+func (d *diagnosis) examineServer(ctx context.Context, client *redis.Client, clustered bool) {
 	info := infoOf(ctx, client)
 	d.version(info)
 	d.memory(ctx, client, info)
 	d.persistence(info)
 	d.replicas(ctx, client, info)
 	d.clock(ctx, client)
-	d.rights(ctx, client)
+	d.rights(ctx, client, clustered || info["redis_mode"] == "cluster")
 }
 
 // infoOf is what INFO says; nothing where it is forbidden.
@@ -231,21 +231,37 @@ func apart(ahead time.Duration) string {
 // The key that the library rehearses a decision on: nobody's, and soon gone.
 const probeKey = "sentinel:start-check"
 
+// attempt is a command that was tried, and the right that it takes.
+type attempt struct {
+	right string
+	err   error
+}
+
+// clusterAttempts are of what a cluster takes beside: its map, and to follow a
+// slot on its way. Users are not replicated, so every node is asked.
+func clusterAttempts(ctx context.Context, client *redis.Client) []attempt {
+	return []attempt{
+		{"+cluster|slots", client.Do(ctx, "cluster", "slots").Err()},
+		{"+cluster|info", client.ClusterInfo(ctx).Err()},
+		{"+asking", client.Do(ctx, "asking").Err()},
+	}
+}
+
 // rights tries each command that Sentinel uses, as the file's user.
-func (d *diagnosis) rights(ctx context.Context, client *redis.Client) {
+func (d *diagnosis) rights(ctx context.Context, client *redis.Client, clustered bool) {
 	sha, loadErr := client.ScriptLoad(ctx, lua.Decide).Result()
 	now, timeErr := client.Time(ctx).Result()
 	state := fmt.Sprintf("1000000:%d", now.UnixMicro())
-	tried := []struct {
-		right string
-		err   error
-	}{
+	tried := []attempt{
 		{"+script|load", loadErr},
 		{"+evalsha", client.EvalSha(ctx, sha, nil, "p").Err()},
 		{"+time", timeErr},
 		{"+get", client.Get(ctx, probeKey).Err()},
 		{"+set", client.Set(ctx, probeKey, state, time.Second).Err()},
 		{"+info", client.Info(ctx, "memory").Err()},
+	}
+	if clustered {
+		tried = append(tried, clusterAttempts(ctx, client)...)
 	}
 	var missing []string
 	for _, t := range tried {
