@@ -39,11 +39,28 @@ const plantedExpiry = 1_000_000 * time.Second
 // run is one run of a call: groups of one kind.
 type run struct {
 	groups [][]*key // all of equal rules
+	cost   int64    // of each group; sent in the modes "D" and "P", else 1
 }
 
 type call struct {
-	mode string
+	mode string // "D" and "P" are "d" and "p" with costs
 	runs []run
+}
+
+// costed are the groups with their costs.
+func (c call) costed() []costedGroup {
+	var all []costedGroup
+	for _, r := range c.runs {
+		for _, g := range r.groups {
+			all = append(all, costedGroup{g, r.cost})
+		}
+	}
+	return all
+}
+
+type costedGroup struct {
+	group []*key
+	cost  int64
 }
 
 func (c call) groups() [][]*key {
@@ -60,8 +77,12 @@ func (c call) eval(t *testing.T, rdb *redis.Client, extra func(redis.Pipeliner))
 	t.Helper()
 	keys, args := []string{}, []any{c.mode}
 	for _, r := range c.runs {
-		args = append(args, len(r.groups))
-		args = append(args, kindArgs(r.groups[0])...)
+		kind := kindArgs(r.groups[0])
+		args = append(args, len(r.groups), kind[0])
+		if c.mode == "D" || c.mode == "P" {
+			args = append(args, r.cost)
+		}
+		args = append(args, kind[1:]...)
 		for _, k := range slices.Concat(r.groups...) {
 			keys = append(keys, k.name)
 		}
@@ -105,8 +126,9 @@ func kindArgs(group []*key) []any {
 // model does in Go what the script does, and returns the reply.
 func (c call) model(now int64) []int64 {
 	reply := []int64{now}
-	for _, group := range c.groups() {
-		allowed, answers, next := decideGroup(group, c.mode, now)
+	for _, of := range c.costed() {
+		group := of.group
+		allowed, answers, next := decideGroup(group, c.mode, of.cost, now)
 		least := int64(math.MaxInt64)
 		for i, a := range answers {
 			wait := int64(0)
@@ -126,7 +148,7 @@ func (c call) model(now int64) []int64 {
 			least = -1 - least
 		}
 		reply = append(reply, least)
-		if !allowed || c.mode == "p" {
+		if !allowed || c.mode == "p" || c.mode == "P" {
 			continue
 		}
 		for i, k := range group {
@@ -155,7 +177,7 @@ func (k *key) held(mode string, now int64, corrupt bool) []int64 {
 	return append([]int64{numbers[last] - now}, numbers[:last]...)
 }
 
-func decideGroup(group []*key, mode string, now int64) (allowed bool, answers []bucket.Answer, next []bucket.State) {
+func decideGroup(group []*key, mode string, cost, now int64) (allowed bool, answers []bucket.Answer, next []bucket.State) {
 	evaluate := func(charge bool) {
 		allowed, answers, next = true, nil, nil
 		for _, k := range group {
@@ -163,7 +185,7 @@ func decideGroup(group []*key, mode string, now int64) (allowed bool, answers []
 			if k.kind != "none" && mode != "r" {
 				s, _ = k.rule.Parse(k.text) // another type: its text is no state
 			}
-			s, a := k.rule.Decide(s, now, charge)
+			s, a := k.rule.DecideCost(s, now, cost, charge)
 			if mode == "r" {
 				s = k.rule.Fresh(now)
 			}
@@ -171,7 +193,7 @@ func decideGroup(group []*key, mode string, now int64) (allowed bool, answers []
 			allowed = allowed && !a.Denied
 		}
 	}
-	evaluate(mode == "d")
+	evaluate(mode == "d" || mode == "D")
 	if !allowed {
 		evaluate(false)
 	}
@@ -211,7 +233,7 @@ func newKey(t *testing.T, r *rand.Rand, rdb *redis.Client, c buckettest.Case, no
 func generate(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.Case) call {
 	t.Helper()
 	now := rdb.Time(t.Context()).Val().UnixMicro()
-	c := call{mode: []string{"d", "d", "d", "r", "p"}[r.IntN(5)]}
+	c := call{mode: []string{"d", "d", "d", "D", "D", "D", "r", "p", "P"}[r.IntN(9)]}
 	for range 1 + r.IntN(3) {
 		first := make([]*key, 1+r.IntN(3))
 		for i := range first {
@@ -230,9 +252,29 @@ func generate(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.
 			}
 			groups = append(groups, group)
 		}
-		c.runs = append(c.runs, run{groups})
+		cost := int64(1)
+		if c.mode == "D" || c.mode == "P" {
+			cost = newCost(r, first[r.IntN(len(first))])
+		}
+		c.runs = append(c.runs, run{groups, cost})
 	}
 	return c
+}
+
+// newCost makes up a cost: a small one, one near what k may hold or holds, or any.
+func newCost(r *rand.Rand, k *key) int64 {
+	const most = 4503599627 // sentinel.Cost's
+	near, _ := k.rule.Numbers()
+	if first, _, _ := strings.Cut(k.text, ":"); r.IntN(2) == 0 {
+		if n, err := strconv.ParseInt(first, 10, 64); err == nil {
+			near = n
+		}
+	}
+	if !k.rule.Sliding() {
+		near /= bucket.Token
+	}
+	cost := []int64{1, 2 + r.Int64N(4), near - 1, near, near + 1, 1 + r.Int64N(most)}[r.IntN(6)]
+	return min(max(cost, 1), most)
 }
 
 func TestScriptAgreesWithItsModel(t *testing.T) {
@@ -241,12 +283,12 @@ func TestScriptAgreesWithItsModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	cases := append(buckettest.Cases(r, 6000), buckettest.LargeCases(r, 500)...)
 	verdicts := map[string]int{}
-	for range 3000 {
+	for range 4500 {
 		c := generate(t, r, rdb, cases)
 		checkCall(t, rdb, c, verdicts)
 	}
 	t.Log(verdicts)
-	for _, kind := range []string{"d allowed", "d denied", "r allowed", "p allowed", "p denied"} {
+	for _, kind := range []string{"d allowed", "d denied", "D allowed", "D denied", "r allowed", "p allowed", "p denied", "P allowed", "P denied"} {
 		if verdicts[kind] < 100 {
 			t.Errorf("%d groups are %q: the generator misses its aim", verdicts[kind], kind)
 		}
@@ -338,7 +380,7 @@ func TestScriptChargesAKeyOncePerGroup(t *testing.T) {
 		groups[i] = []*key{shared}
 	}
 	defer rdb.Unlink(t.Context(), shared.name)
-	reply, _ := call{mode: "d", runs: []run{{groups}}}.eval(t, rdb, func(redis.Pipeliner) {})
+	reply, _ := call{mode: "d", runs: []run{{groups: groups}}}.eval(t, rdb, func(redis.Pipeliner) {})
 	for i, numbers := range slices.Collect(slices.Chunk(reply[1:], 4)) {
 		// The wait, the time, what was there before, and what remains.
 		if want := []int64{0, 0, int64(150-i) * bucket.Token, int64(149 - i)}; i < 150 && !slices.Equal(numbers, want) {
