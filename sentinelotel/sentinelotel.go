@@ -10,6 +10,7 @@
 //	sentinel.endpoint.id         the endpoint
 //	sentinel.decision.allowed    whether the request may run
 //	sentinel.decision.reason     why, as in sentinel_decisions_total
+//	sentinel.decision.would_deny  true where only a policy that is not enforced lets it through
 //	sentinel.decision.id         as in the log and in Sentinel-Decision-Id; not on what the store admitted
 //	sentinel.decision.remaining  how many more requests would be admitted; not where the store failed
 //	sentinel.identity.mode       tenant_jwt or anonymous
@@ -54,6 +55,7 @@ const (
 	endpointID        = attribute.Key("sentinel.endpoint.id")
 	decisionAllowed   = attribute.Key("sentinel.decision.allowed")
 	decisionReason    = attribute.Key("sentinel.decision.reason")
+	decisionWouldDeny = attribute.Key("sentinel.decision.would_deny")
 	decisionID        = attribute.Key("sentinel.decision.id")
 	decisionRemaining = attribute.Key("sentinel.decision.remaining")
 	identityMode      = attribute.Key("sentinel.identity.mode")
@@ -174,12 +176,15 @@ func (t *telemetry) labelsOf(d *sentinel.Decision) metric.MeasurementOption {
 
 // describe writes onto the span what it does not say yet.
 func (t *telemetry) describe(span trace.Span, d *sentinel.Decision) {
-	attrs := make([]attribute.KeyValue, 0, 7)
+	attrs := make([]attribute.KeyValue, 0, 8)
 	attrs = append(attrs,
 		decisionAllowed.Bool(d.Allowed),
 		decisionReason.String(string(d.Reason)),
 		identityMode.String(string(d.IdentityMode)),
 	)
+	if d.WouldDeny {
+		attrs = append(attrs, decisionWouldDeny.Bool(true))
+	}
 	if id := d.ID(); id != "" {
 		attrs = append(attrs, decisionID.String(id))
 	}

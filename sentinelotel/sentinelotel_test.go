@@ -74,10 +74,12 @@ func policy(id string, mode sentinel.FailMode) sentinel.Policy {
 // open opens a limiter on the store of url.
 func open(t *testing.T, url string, opts ...sentinel.Option) *sentinel.Limiter {
 	t.Helper()
+	trial := policy("trial", sentinel.FailClosed)
+	trial.Unenforced = true
 	cfg := &sentinel.Config{
 		App: sentinel.App{RedisURL: sentinel.NewSecret(url), JWTSecret: sentinel.NewSecrets("unit-jwt-key-0123456789-abcdefghij")},
 		Policies: map[string]sentinel.Policy{
-			"jobs": policy("jobs", sentinel.FailClosed), "mail": policy("mail", sentinel.FailOpen),
+			"jobs": policy("jobs", sentinel.FailClosed), "mail": policy("mail", sentinel.FailOpen), "trial": trial,
 		},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,6 +171,19 @@ func TestSpansOfFailures(t *testing.T) {
 			"sentinel.identity.mode": "tenant_jwt", "sentinel.decision.id": d.ID(), "error.type": string(d.Reason),
 		})
 	}
+}
+
+// What a policy that is not enforced would deny is allowed, and says so.
+func TestSpansOfWhatIsNotEnforced(t *testing.T) {
+	r := newRecorder()
+	l := open(t, "memory://", r.observer())
+	allow(t, t.Context(), l, "trial")
+	d := allow(t, t.Context(), l, "trial")
+	expect(t, r.spans.Ended()[1], sdktrace.Status{}, map[string]string{
+		"sentinel.endpoint.id": "trial", "sentinel.decision.allowed": "true", "sentinel.decision.reason": "rate_limited",
+		"sentinel.decision.would_deny": "true", "sentinel.decision.remaining": "0", "sentinel.identity.mode": "tenant_jwt",
+		"sentinel.decision.id": d.ID(),
+	})
 }
 
 func TestIdentityHash(t *testing.T) {

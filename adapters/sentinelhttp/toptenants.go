@@ -122,8 +122,8 @@ func NewTopTenants(k int) *TopTenants {
 }
 
 // Observe is for [sentinel.WithObserver]: it counts one decision, whatever its
-// cost. As denied counts whom a quota denied, not whom a failure did. It takes
-// well below a microsecond, and allocates for clients that it did not know.
+// cost. As denied counts whom a quota denied, enforced or not, and not whom a
+// failure did. It takes well below a microsecond.
 func (t *TopTenants) Observe(_ context.Context, d sentinel.Decision, start time.Time, _ time.Duration) {
 	s := t.shard()
 	defer s.mu.Unlock()
