@@ -77,6 +77,7 @@ type peeked struct {
 	Admits     bool    `json:"admits"`
 	Remaining  int64   `json:"remaining"`
 	Limit      int64   `json:"limit"`
+	Unenforced bool    `json:"unenforced,omitempty"` // lets through what it does not admit
 	RetryAfter float64 `json:"retry_after,omitempty"`
 	NextAfter  float64 `json:"next_after,omitempty"`
 	ResetAfter float64 `json:"reset_after,omitempty"`
@@ -101,7 +102,7 @@ func (c *cli) look(l *sentinel.Limiter, p sentinel.Policy, tenant string) int {
 		return c.usage("%v", err)
 	}
 	r := peeked{
-		Endpoint: p.EndpointID, Tenant: tenant, RedisKey: p.RedisKey(tenant), Admits: d.Allowed, Remaining: d.Remaining, Limit: d.Limit,
+		Endpoint: p.EndpointID, Tenant: tenant, RedisKey: p.RedisKey(tenant), Admits: d.Allowed && !d.WouldDeny, Unenforced: d.Unenforced, Remaining: d.Remaining, Limit: d.Limit,
 		RetryAfter: d.RetryAfter.Seconds(), NextAfter: d.NextAfter.Seconds(), ResetAfter: d.ResetAfter.Seconds(),
 	}
 	if c.asJSON {
@@ -109,7 +110,7 @@ func (c *cli) look(l *sentinel.Limiter, p sentinel.Policy, tenant string) int {
 	} else {
 		fmt.Fprint(c.out, r.words())
 	}
-	if !d.Allowed {
+	if !r.Admits {
 		return exitFound
 	}
 	return exitFine
@@ -127,6 +128,9 @@ func (r peeked) words() string {
 	}
 	if r.ResetAfter > 0 {
 		text += fmt.Sprintf("; as new in %s", span(r.ResetAfter))
+	}
+	if r.Unenforced {
+		text += "; not enforced"
 	}
 	return text + "\n" + r.RedisKey + "\n"
 }

@@ -161,15 +161,20 @@ func (w *warner) app(a sentinel.App) {
 }
 
 func (w *warner) policy(path string, p sentinel.Policy) {
-	if p.FailMode == sentinel.FailOpen {
+	if p.FailMode == sentinel.FailOpen && !p.Unenforced {
 		w.overrun(path, p)
 	}
-	for i, l := range limitsOf(p) {
-		object := path
+	w.limits(path, p, limitsOf(p))
+	w.limits(path+".candidate", p, candidateOf(p))
+}
+
+func (w *warner) limits(object string, p sentinel.Policy, limits []sentinel.Quota) {
+	for i, l := range limits {
+		of := object
 		if i > 0 {
-			object = fmt.Sprintf("%s.also[%d]", path, i-1)
+			of = fmt.Sprintf("%s.also[%d]", object, i-1)
 		}
-		w.limit(object, p, l)
+		w.limit(of, p, l)
 	}
 }
 

@@ -37,6 +37,14 @@ func limitsOf(p sentinel.Policy) []sentinel.Quota {
 	return append([]sentinel.Quota{own}, p.Also...)
 }
 
+// candidateOf are all limits of a policy's candidate; none where it has none.
+func candidateOf(p sentinel.Policy) []sentinel.Quota {
+	if p.Candidate == nil {
+		return nil
+	}
+	return append([]sentinel.Quota{p.Candidate.Quota}, p.Candidate.Also...)
+}
+
 // longRun is the rate that all limits allow in the long run.
 func longRun(p sentinel.Policy) float64 {
 	least := math.Inf(1)
@@ -101,8 +109,17 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 		p, why = underPlan(f.cfg, p, *tenant, claimedPlan)
 		e.add("plan", "%s", why)
 	}
+	if p.Unenforced {
+		e.add("enforce", "false: what follows is decided and counted, and every request is let through")
+	}
 	for i, l := range limitsOf(p) {
 		e.limit(l, i, len(p.Also))
+	}
+	if tried := candidateOf(p); tried != nil {
+		e.add("candidate", "decides beside it, for every tenant alike, and is only counted:")
+		for i, l := range tried {
+			e.limit(l, i, len(tried)-1)
+		}
 	}
 	e.add("version", "%d; raising it gives everybody a fresh bucket", p.Version)
 	e.failure(p)
@@ -197,6 +214,10 @@ func (e *explained) limit(l sentinel.Quota, i, further int) {
 
 // failure says what happens without Redis.
 func (e *explained) failure(p sentinel.Policy) {
+	if p.Unenforced {
+		e.add("without Redis", "every request is let through, because nothing is enforced")
+		return
+	}
 	if p.FailMode != sentinel.FailOpen {
 		e.add("without Redis", "fail_closed: every request is answered 503; fallback_per_second is not used")
 		return

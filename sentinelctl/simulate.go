@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ type denials struct {
 // simulation is a run on virtual time.
 type simulation struct {
 	cfg       *sentinel.Config
+	candidate bool // decides where an endpoint has one
 	streams   map[[2]string]*stream
 	requests  []request
 	noTenant  int // 401
@@ -76,6 +78,9 @@ func (s *simulation) add(at int64, endpoint, tenant string) error {
 	st := s.streams[key]
 	if st == nil {
 		p, _ = underPlan(s.cfg, p, tenant, "")
+		if c := p.Candidate; s.candidate && c != nil {
+			p.Algorithm, p.Capacity, p.RefillRate, p.Limit, p.Window, p.Also = c.Algorithm, c.Capacity, c.RefillRate, c.Limit, c.Window, c.Also
+		}
 		st = newStream(p, endpoint, tenant)
 		s.streams[[2]string{st.endpoint, st.tenant}] = st
 	}
@@ -184,7 +189,7 @@ type simulateFlags struct {
 	tenants, burst, top                           int
 	length                                        time.Duration
 	seed                                          uint64
-	chart                                         bool
+	chart, candidate                              bool
 }
 
 func (c *cli) simulate(fs *flag.FlagSet, args []string) int {
@@ -199,6 +204,7 @@ func (c *cli) simulate(fs *flag.FlagSet, args []string) int {
 	fs.DurationVar(&o.length, "for", 10*time.Minute, "how long")
 	fs.StringVar(&o.pattern, "pattern", "poisson", "how they come: poisson, as those of many people do, or steady")
 	fs.Uint64Var(&o.seed, "seed", 1, "of poisson: the same makes the same requests")
+	fs.BoolVar(&o.candidate, "candidate", false, "decide by the candidate of each endpoint that has one")
 	fs.IntVar(&o.top, "top", 20, "how many tenants are shown, the most denied first")
 	fs.BoolVar(&o.chart, "chart", false, "draw a chart on the terminal")
 	fs.StringVar(&o.svg, "svg", "", "draw a chart into this `file`")
@@ -211,6 +217,7 @@ func (c *cli) simulate(fs *flag.FlagSet, args []string) int {
 		return exitUsage
 	}
 	s := newSimulation(f.cfg)
+	s.candidate = o.candidate
 	if err := c.feed(s, f, o); err != nil {
 		return c.usage("%v", err)
 	}
@@ -240,7 +247,10 @@ func (c *cli) feed(s *simulation, f *policyFile, o simulateFlags) error {
 	if _, ok := f.cfg.Policies[o.endpoint]; !ok && (o.endpoint != "" || o.log == "") {
 		return fmt.Errorf("-endpoint: %s has no %q", f.name, o.endpoint)
 	}
+	tried := slices.ContainsFunc(slices.Collect(maps.Values(f.cfg.Policies)), func(p sentinel.Policy) bool { return p.Candidate != nil })
 	switch {
+	case o.candidate && !tried:
+		return fmt.Errorf("-candidate: no endpoint of %s has one", f.name)
 	case (o.log == "") == (o.rate == ""):
 		return errors.New("give -log, or -rate with -tenants, -burst and -for")
 	case o.rate != "":

@@ -69,6 +69,11 @@ func policy(id string, capacity, rate sentinel.Micro) sentinel.Policy {
 	}
 }
 
+func unenforced(p sentinel.Policy) sentinel.Policy {
+	p.Unenforced = true
+	return p
+}
+
 func open(t *testing.T, url string) *sentinel.Limiter {
 	t.Helper()
 	anonymous := policy("anonymous", 2*sentinel.Token, 1)
@@ -84,6 +89,7 @@ func open(t *testing.T, url string) *sentinel.Limiter {
 			"five":      policy("five", 5*sentinel.Token, sentinel.Token/100),
 			"never":     policy("never", sentinel.Token, 0),
 			"anonymous": anonymous,
+			"shadow":    unenforced(policy("shadow", sentinel.Token, 0)),
 		},
 	}, sentinel.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -465,5 +471,35 @@ func TestWiring(t *testing.T) {
 			}()
 			f()
 		})
+	}
+}
+
+// What is not enforced runs the handler over the quota and without Redis, and
+// the client cannot tell.
+func TestUnenforced(t *testing.T) {
+	closed := open(t, "memory://")
+	_ = closed.Close()
+	for _, l := range []*sentinel.Limiter{open(t, "memory://"), closed} {
+		c, s := serve(t, sentinelgrpc.New(l, sentinelgrpc.Methods{check: "shadow"}))
+		for i := range 3 {
+			header, trailer, err := call(as(t, "acme"), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"ratelimit", "ratelimit-policy", "sentinel-decision-id"} {
+				if len(header.Get(name)) > 0 {
+					t.Errorf("%s: %q", name, header.Get(name))
+				}
+			}
+			if got := first(trailer, "grpc-retry-pushback-ms"); got != "" {
+				t.Errorf("pushback %s", got)
+			}
+			if d := <-s.seen; !d.Allowed || !d.Unenforced || d.WouldDeny != (i > 0 || l == closed) {
+				t.Errorf("%d: %+v", i, d)
+			}
+		}
+		if _, _, err := call(t.Context(), c); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("without a token: %v", err)
+		}
 	}
 }
