@@ -27,21 +27,23 @@ func (s *memoryStore) decide(ctx context.Context, q question) (verdict, *storeFa
 		return verdict{}, failure, ctx.Err()
 	}
 	now := q.start.Microseconds()
-	v := decideIn(s.table, now, q.mode, &q.group)
+	v := newVerdict(q.group.n)
+	decideIn(s.table, now, q.mode, &q.group, &v)
 	if b := q.beside; b != nil {
-		b.verdict, b.answered = decideIn(s.beside, now, q.mode, &b.group), true
+		b.verdict, b.answered = newVerdict(b.group.n), true
+		decideIn(s.beside, now, q.mode, &b.group, &b.verdict)
 	}
 	s.note(&v, nil)
 	return v, nil, ctx.Err()
 }
 
-func decideIn(t *bucket.Table, now int64, m mode, g *group) verdict {
+// decideIn decides on a group in a table, and fills its verdict, which has the room.
+func decideIn(t *bucket.Table, now int64, m mode, g *group, v *verdict) {
 	var two [2]bucket.Item
 	items := two[:0]
 	for _, of := range g.of[:g.n] {
 		items = append(items, bucket.Item{Key: of.key, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(g.cost)})
 	}
-	v := newVerdict(g.n)
 	answers := v.buckets()
 	switch m {
 	case modeDecide:
@@ -51,7 +53,6 @@ func decideIn(t *bucket.Table, now int64, m mode, g *group) verdict {
 	case modePeek:
 		v.allowed = t.Peek(now, items, answers)
 	}
-	return v
 }
 
 func (s *memoryStore) ready() *storeFailure {
