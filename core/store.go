@@ -65,7 +65,8 @@ type rule struct {
 	further []*rule
 	all     []QuotaLimit
 	// candidate are the rules of the endpoint's candidate; nil for none, and where
-	// this is not the first.
+	// this is not the first. Subjects are made by it, so another candidate needs
+	// another rule.
 	candidate []candidateRule
 }
 
