@@ -76,7 +76,7 @@ func knownDenial(tb testing.TB, opts ...Option) *Limiter {
 	l := openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
 	l.remembers = true
 	until := l.now() + time.Hour
-	l.subjects.of(l.endpoints["jobs"], "", "tenant-0").denial.Store(&denial{until: until, admits: until, full: never})
+	l.subjects.of(l.setup.Load().endpoints["jobs"], "", "tenant-0").denial.Store(&denial{until: until, admits: until, full: never})
 	return l
 }
 

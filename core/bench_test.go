@@ -13,7 +13,7 @@ import (
 func BenchmarkCheckTenant(b *testing.B) {
 	l := openMemory(b, memoryConfig(bucketPolicy("jobs", bucket.MaxExact, bucket.MaxExact)))
 	defer l.Close()
-	l.tenants = testVerifier("HS256")
+	l.setup.Load().tenants = testVerifier("HS256")
 	req := Request{EndpointID: "jobs", Authorization: []string{"Bearer " + hs256(`{"sub":"acme","exp":4000000000}`)}}
 	benchmarkCheck(b, l, req)
 }
@@ -25,7 +25,7 @@ func BenchmarkCheckAnonymous(b *testing.B) {
 	p.Identity = Anonymous
 	l := openMemory(b, memoryConfig(p))
 	defer l.Close()
-	c := l.anonymous.mint(time.Now())
+	c := l.setup.Load().anonymous.mint(time.Now())
 	benchmarkCheck(b, l, Request{EndpointID: "page", Cookies: []string{c.Name + "=" + c.Value}, Peer: "192.0.2.1:1234"})
 }
 
@@ -56,6 +56,6 @@ func BenchmarkMint(b *testing.B) {
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		l.anonymous.mint(now)
+		l.setup.Load().anonymous.mint(now)
 	}
 }

@@ -20,14 +20,15 @@ import (
 func (l *Limiter) Check(ctx context.Context, req Request) (d Decision, err error) {
 	wall := time.Now()
 	start := wall.Sub(l.epoch)
-	e := l.endpoints[req.EndpointID]
+	s := l.setup.Load()
+	e := s.endpoints[req.EndpointID]
 	if e != nil && e.policy.Identity == Anonymous {
-		err = l.checkAnonymous(ctx, &d, wall, e, req)
+		err = l.checkAnonymous(ctx, &d, wall, s.anonymous, e, req)
 		return d, err
 	}
 	// An unknown endpoint asks for a token first, like any tenant endpoint, so
 	// that a stranger cannot tell which endpoints there are.
-	tenant, plan, failure := l.tenantOf(ctx, &req, wall)
+	tenant, plan, failure := l.tenantOf(ctx, s.tenants, &req, wall)
 	if failure != "" {
 		l.metrics.authFailure(string(failure))
 		return Decision{}, fmt.Errorf("%w (%s)", ErrUnauthenticated, failure)
@@ -36,15 +37,15 @@ func (l *Limiter) Check(ctx context.Context, req Request) (d Decision, err error
 		return Decision{}, ErrUnknownEndpoint
 	}
 	g := group{cost: req.Cost.counted()}
-	g.add(l.subject(ctx, e, tenant, plan))
+	g.add(l.subject(ctx, &s.plans, e, tenant, plan))
 	err = l.decide(ctx, &d, e, &g, start, l.now())
 	return d, err
 }
 
 // tenantOf returns whom the request's token proves, or the application.
-func (l *Limiter) tenantOf(ctx context.Context, req *Request, wall time.Time) (tenant, plan string, failure authFailure) {
+func (l *Limiter) tenantOf(ctx context.Context, tenants *tokenVerifier, req *Request, wall time.Time) (tenant, plan string, failure authFailure) {
 	if l.vouched == nil {
-		return l.tenants.identify(req.Authorization, wall)
+		return tenants.identify(req.Authorization, wall)
 	}
 	tenant, err := l.vouched(ctx)
 	if err != nil || !nameable(tenant) {
@@ -59,12 +60,13 @@ func (l *Limiter) tenantOf(ctx context.Context, req *Request, wall time.Time) (t
 // A nil error does not mean yes: look at Decision.Allowed.
 func (l *Limiter) Allow(ctx context.Context, tenant, endpointID string, cost ...Cost) (d Decision, err error) {
 	start := l.now()
-	e := l.endpoints[endpointID]
+	s := l.setup.Load()
+	e := s.endpoints[endpointID]
 	if err := e.accepts(tenant, endpointID); err != nil {
 		return Decision{}, err
 	}
 	g := group{cost: costOf(cost)}
-	g.add(l.subject(ctx, e, tenant, ""))
+	g.add(l.subject(ctx, &s.plans, e, tenant, ""))
 	err = l.decide(ctx, &d, e, &g, start, start)
 	return d, err
 }
@@ -105,11 +107,12 @@ func (l *Limiter) Reset(ctx context.Context, tenant, endpointID string) error {
 
 // ask runs the script for Peek and Reset.
 func (l *Limiter) ask(ctx context.Context, m mode, tenant, endpointID string) (*endpoint, *subject, verdict, error) {
-	e := l.endpoints[endpointID]
+	in := l.setup.Load()
+	e := in.endpoints[endpointID]
 	if err := e.accepts(tenant, endpointID); err != nil {
 		return nil, nil, verdict{}, err
 	}
-	s := l.subject(ctx, e, tenant, "")
+	s := l.subject(ctx, &in.plans, e, tenant, "")
 	var g group
 	g.add(s)
 	var b *beside
@@ -150,10 +153,10 @@ func blank(s string) bool {
 
 // checkAnonymous counts the cookie, if it is valid, and the peer together. The
 // peer alone bounds whoever throws the cookie away.
-func (l *Limiter) checkAnonymous(ctx context.Context, d *Decision, wall time.Time, e *endpoint, req Request) error {
-	clientID := l.anonymous.client(req.Cookies, wall)
+func (l *Limiter) checkAnonymous(ctx context.Context, d *Decision, wall time.Time, clients *anonymizer, e *endpoint, req Request) error {
+	clientID := clients.client(req.Cookies, wall)
 	var room [32]byte // of a peer's name, an IPv6 address of 64 bits being the longest by default
-	peer := appendPeer(room[:0], req.Peer, l.anonymous.prefix)
+	peer := appendPeer(room[:0], req.Peer, clients.prefix)
 	g := group{cost: req.Cost.counted()} // the cookie's first: its hash is the decision's
 	if clientID != "" {
 		g.add(l.subjects.of(e, cookieIdentityPrefix, clientID))
@@ -161,7 +164,7 @@ func (l *Limiter) checkAnonymous(ctx context.Context, d *Decision, wall time.Tim
 	g.add(l.subjects.of(e, peerIdentityPrefix, string(peer)))
 	err := l.decide(ctx, d, e, &g, wall.Sub(l.epoch), l.now())
 	if err == nil && d.Allowed && clientID == "" {
-		d.Cookie = l.anonymous.mint(wall)
+		d.Cookie = clients.mint(wall)
 	}
 	return err
 }

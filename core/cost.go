@@ -55,7 +55,7 @@ func (l *Limiter) RequireCost(id string, cost Cost) error {
 	if err := cost.Valid(); err != nil {
 		return err
 	}
-	p := l.endpoints[id].policy
+	p := l.setup.Load().cfg.Policies[id] // the zero policy, which admits nothing, if it went this moment
 	over := func(what string, quotas []Quota) error {
 		for _, q := range quotas {
 			most := q.Limit

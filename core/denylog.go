@@ -104,11 +104,11 @@ func (c *denyCount) admit(now time.Duration) bool {
 
 // close writes what is still held back, so that lines and suppressed add up to
 // all denials until then.
-func (l *denyLog) close(endpoints map[string]*endpoint) {
+func (l *denyLog) close(all map[string]*[reasons]seen, endpoints map[string]*endpoint) {
 	l.closed.Store(true)
-	for id, e := range endpoints {
+	for id, seen := range all {
 		for _, reason := range []Reason{ReasonRateLimited, ReasonCircuitOpen, ReasonFailClosed, ReasonEmergencyLocalLimit} {
-			suppressed := e.seen[reason.number()].lines.taken()
+			suppressed := seen[reason.number()].lines.taken()
 			if suppressed == 0 {
 				continue
 			}
@@ -117,7 +117,7 @@ func (l *denyLog) close(endpoints map[string]*endpoint) {
 				slog.String("decision_reason", string(reason)),
 				slog.Int64("suppressed", suppressed),
 			}
-			if e.unenforced {
+			if e := endpoints[id]; e != nil && e.unenforced {
 				attrs = append(attrs, slog.Bool("enforced", false))
 			}
 			l.log.LogAttrs(context.Background(), slog.LevelWarn, "sentinel: denials held back until close", attrs...)

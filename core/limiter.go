@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,22 +25,19 @@ const (
 // Limiter decides. Make one with [Open] or [New] for the life of the process;
 // the zero value is not usable. It is safe for concurrent use.
 type Limiter struct {
-	endpoints map[string]*endpoint
-	tenants   *tokenVerifier
-	vouched   func(context.Context) (string, error) // WithTenant; nil: by token
-	anonymous *anonymizer
-	headers   bool
-	budget    time.Duration
+	setup   atomic.Pointer[setup]                 // what Update replaces
+	vouched func(context.Context) (string, error) // WithTenant; nil: by token
+	budget  time.Duration
 
 	subjects *subjects
-	plans    plans
 	// remembers is known_denials, on a store that is worth sparing.
 	remembers bool
 	resets    atomic.Int64 // so far, for those who remember
 	oneByOne  bool         // WithoutGathering
 	store     store
 	closed    atomic.Bool
-	observers []observer // nil: nobody observes
+	ended     chan struct{} // closed with closed
+	observers []observer    // nil: nobody observes
 
 	metrics *metrics
 	denials *denyLog
@@ -47,6 +45,12 @@ type Limiter struct {
 	epoch   time.Time // the origin of now
 	// epochNano is epoch in nanoseconds since 1970.
 	epochNano int64
+
+	options     options
+	urlRequired bool                      // redis_url is: the limiter was made by Open
+	changing    sync.Mutex                // guards what follows, and the order of updates
+	numbered    int                       // endpoints so far
+	seen        map[string]*[reasons]seen // of every endpoint that there has been
 }
 
 // endpoint is a policy, prepared.
@@ -58,7 +62,7 @@ type endpoint struct {
 	// unenforced lets through what is denied.
 	unenforced bool
 	emergency  *bucket.Bucket
-	seen       [reasons]seen // by the number of the reason
+	seen       *[reasons]seen // by the number of the reason; the same for every policy of this id
 }
 
 // seen is what is kept to observe one endpoint and reason.
@@ -154,25 +158,24 @@ func newLimiter(given *Config, opts []Option, urlRequired bool) (*Limiter, optio
 		return nil, o, nil, err
 	}
 	l := &Limiter{
-		endpoints: make(map[string]*endpoint, len(cfg.Policies)),
-		tenants:   newTokenVerifier(cfg.App, o.keys),
-		vouched:   o.tenant,
-		anonymous: newAnonymizer(cfg.App),
-		headers:   !cfg.App.DisableRateLimitHeaders,
-		budget:    cfg.App.RedisBudget,
-		subjects:  newSubjects(),
-		plans:     plans{of: cfg.Tenants, known: cfg.planNames(), ask: o.plan},
-		metrics:   m,
-		denials:   &denyLog{log: o.logger, all: o.allDenials},
-		log:       o.logger,
-		epoch:     time.Now(),
-		oneByOne:  o.oneByOne,
-		observers: o.observers,
+		vouched:     o.tenant,
+		budget:      cfg.App.RedisBudget,
+		subjects:    newSubjects(),
+		metrics:     m,
+		denials:     &denyLog{log: o.logger, all: o.allDenials},
+		log:         o.logger,
+		epoch:       time.Now(),
+		oneByOne:    o.oneByOne,
+		ended:       make(chan struct{}),
+		observers:   o.observers,
+		options:     o,
+		urlRequired: urlRequired,
+		seen:        make(map[string]*[reasons]seen),
 	}
 	l.epochNano = l.epoch.UnixNano()
-	for id, p := range cfg.Policies {
-		l.endpoints[id] = newEndpoint(p, len(l.endpoints))
-	}
+	first := l.prepare(cfg, nil)
+	l.setup.Store(first)
+	l.metrics.configured(l, first)
 	for _, w := range cfg.Warnings() {
 		o.logger.Warn("sentinel: " + w.String())
 	}
@@ -188,6 +191,7 @@ func newEndpoint(p Policy, number int) *endpoint {
 		rule:       newRules(p.EndpointID, p.quotas(), number),
 		// Below one token the bucket could never admit anybody.
 		emergency: bucket.New(bucket.NewTokenBucket(int64(max(p.FallbackRate, Token)), int64(p.FallbackRate))),
+		seen:      new([reasons]seen),
 	}
 	candidate := newCandidate(p, number)
 	e.plans, number = newPlans(p, p.Plans, number)
@@ -245,8 +249,12 @@ func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	close(l.ended)
 	err := l.store.close()
-	l.denials.close(l.endpoints)
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	l.metrics.unconfigured(l)
+	l.denials.close(l.seen, l.setup.Load().endpoints)
 	return err
 }
 
@@ -255,8 +263,9 @@ func (l *Limiter) Close() error {
 // the configuration lacks answers 404 for ever.
 func (l *Limiter) Require(ids ...string) error {
 	var missing []string
+	known := l.setup.Load().endpoints
 	for _, id := range ids {
-		if l.endpoints[id] == nil && !slices.Contains(missing, id) {
+		if known[id] == nil && !slices.Contains(missing, id) {
 			missing = append(missing, id)
 		}
 	}
@@ -272,7 +281,7 @@ func (l *Limiter) Require(ids ...string) error {
 
 // RateLimitHeaders reports whether an adapter sends RateLimit headers:
 // ratelimit_headers of the configuration.
-func (l *Limiter) RateLimitHeaders() bool { return l.headers }
+func (l *Limiter) RateLimitHeaders() bool { return !l.setup.Load().cfg.App.DisableRateLimitHeaders }
 
 // Logger returns the logger that the limiter writes to.
 func (l *Limiter) Logger() *slog.Logger { return l.log }

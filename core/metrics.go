@@ -24,6 +24,8 @@ type metrics struct {
 	unknownPlans *prometheus.CounterVec
 	shadow       *prometheus.CounterVec
 	candidates   *prometheus.CounterVec
+	config       *configGauge
+	rejected     *prometheus.CounterVec
 }
 
 // The breaker's own labels: the edge has breakers of other scopes.
@@ -58,6 +60,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			"State of the circuit breaker: 0 closed, 1 half-open, 2 open; of several limiters the greatest.",
 			[]string{"scope", "name"}, nil,
 		)},
+		config: &configGauge{desc: prometheus.NewDesc(
+			"sentinel_config_loaded_timestamp_seconds",
+			"When the configuration came into force that has this hash, in seconds since 1970; of several limiters the latest.",
+			[]string{"hash"}, nil,
+		)},
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_config_rejected_total",
+			Help: "Contents of the watched configuration file that were refused, so that the last good ones stay.",
+		}, nil),
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sentinel_breaker_transitions_total",
 			Help: "Transitions of the circuit breaker, by the state it went to.",
@@ -86,6 +97,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	err := errors.Join(
 		register(r, &m.decisions),
 		register(r, &m.breakerState),
+		register(r, &m.config),
+		register(r, &m.rejected),
 		register(r, &m.transitions),
 		register(r, &m.storeErrors),
 		register(r, &m.authFailures),
@@ -185,6 +198,25 @@ func (m *metrics) forget(b *breaker.Breaker) {
 	}
 }
 
+// configured has it shown what a limiter decides by, until unconfigured.
+func (m *metrics) configured(l *Limiter, s *setup) {
+	if m != nil {
+		m.config.of.Store(l, s)
+	}
+}
+
+func (m *metrics) unconfigured(l *Limiter) {
+	if m != nil {
+		m.config.of.Delete(l)
+	}
+}
+
+func (m *metrics) configRejected() {
+	if m != nil {
+		m.rejected.WithLabelValues().Inc()
+	}
+}
+
 // decisionSeries are the counter and the histogram of decisions, which say the
 // same: each decision is in both. Limiters that share a registry share these.
 type decisionSeries struct {
@@ -249,4 +281,27 @@ func (g *breakerGauge) Collect(ch chan<- prometheus.Metric) {
 		worst = max(worst, b.(*breaker.Breaker).State())
 	}
 	ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(worst), breakerScope, breakerName)
+}
+
+// configGauge shows what all limiters that share a registry decide by: one series,
+// unless they differ.
+type configGauge struct {
+	desc *prometheus.Desc
+	of   sync.Map // of *Limiter to *setup
+}
+
+// Describe implements prometheus.Collector.
+func (g *configGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g *configGauge) Collect(ch chan<- prometheus.Metric) {
+	latest := make(map[string]time.Time)
+	for _, v := range g.of.Range {
+		if s := v.(*setup); s.since.After(latest[s.hash]) {
+			latest[s.hash] = s.since
+		}
+	}
+	for hash, since := range latest {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(since.UnixMilli())/1000, hash)
+	}
 }

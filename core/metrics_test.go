@@ -45,7 +45,7 @@ func TestDecisionSeriesAreExposed(t *testing.T) {
 		for range 3 {
 			mustAllow(t, l, "acme", "jobs")
 		}
-		at := &l.endpoints["jobs"].seen[ReasonAllowed.number()]
+		at := &l.setup.Load().endpoints["jobs"].seen[ReasonAllowed.number()]
 		for _, latency := range []time.Duration{50 * time.Microsecond, 50*time.Microsecond + 1, 20 * time.Millisecond, time.Minute} {
 			l.metrics.decided(at, &Decision{}, 0, latency)
 		}

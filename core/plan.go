@@ -30,23 +30,23 @@ func newPlans(p Policy, plans map[string]Plan, number int) (map[string]*rule, in
 
 // subject returns the tenant's subject at an endpoint, under the rule that its
 // plan asks for; claimed is the plan that its token names.
-func (l *Limiter) subject(ctx context.Context, e *endpoint, tenant, claimed string) *subject {
+func (l *Limiter) subject(ctx context.Context, p *plans, e *endpoint, tenant, claimed string) *subject {
 	if e.plans == nil && e.tenants == nil {
 		return l.subjects.of(e, "", tenant)
 	}
-	return l.subjects.under(e, l.ruleOf(ctx, e, tenant, claimed), "", tenant)
+	return l.subjects.under(e, l.ruleOf(ctx, p, e, tenant, claimed), "", tenant)
 }
 
 // ruleOf looks in this order: the tenant's own numbers at this endpoint, its plan
 // in the configuration, the application's word, the token's. A plan that this
 // endpoint does not have is the policy as it is.
-func (l *Limiter) ruleOf(ctx context.Context, e *endpoint, tenant, claimed string) *rule {
+func (l *Limiter) ruleOf(ctx context.Context, p *plans, e *endpoint, tenant, claimed string) *rule {
 	if r := e.tenants[tenant]; r != nil {
 		return r
 	}
-	plan := l.plans.of[tenant]
-	if plan == "" && l.plans.ask != nil {
-		plan = l.plans.ask(ctx, tenant)
+	plan := p.of[tenant]
+	if plan == "" && p.ask != nil {
+		plan = p.ask(ctx, tenant)
 	}
 	if plan == "" {
 		plan = claimed
@@ -54,17 +54,17 @@ func (l *Limiter) ruleOf(ctx context.Context, e *endpoint, tenant, claimed strin
 	if r := e.plans[plan]; r != nil {
 		return r
 	}
-	if plan != "" && !l.plans.known[plan] {
-		l.unknownPlan(e, plan)
+	if plan != "" && !p.known[plan] {
+		l.unknownPlan(p, e, plan)
 	}
 	return e.rule
 }
 
 // unknownPlan counts it, and says so once: whoever writes tokens must not fill
 // the log.
-func (l *Limiter) unknownPlan(e *endpoint, plan string) {
+func (l *Limiter) unknownPlan(p *plans, e *endpoint, plan string) {
 	l.metrics.unknownPlan(e.policy.EndpointID)
-	if !l.plans.told.Swap(true) {
+	if !p.told.Swap(true) {
 		l.log.Warn("sentinel: a tenant has a plan that no policy has, so it gets the policy as it is; further ones are only counted",
 			"endpoint_id", e.policy.EndpointID, "plan", shortQuote(plan))
 	}

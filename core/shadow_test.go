@@ -107,7 +107,7 @@ func TestUnenforcedWithoutStore(t *testing.T) {
 // A known denial and an open breaker are let through as well.
 func TestUnenforcedWithoutACall(t *testing.T) {
 	for reason, l := range map[Reason]*Limiter{ReasonRateLimited: knownDenial(t), ReasonCircuitOpen: breakerOpen(t)} {
-		l.endpoints["jobs"].unenforced = true
+		l.setup.Load().endpoints["jobs"].unenforced = true
 		if d := mustAllow(t, l, "tenant-0", "jobs"); !d.Allowed || !d.WouldDeny || d.Reason != reason {
 			t.Errorf("%s: %+v", reason, d)
 		}
