@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,8 +31,24 @@ type watched struct {
 	*testing.T
 	l    *Limiter
 	path string
-	log  bytes.Buffer
 	reg  *prometheus.Registry
+	mu   sync.Mutex
+	log  bytes.Buffer
+}
+
+// Write implements io.Writer, for the log.
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(p)
+}
+
+func (w *watched) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := w.log.String()
+	w.log.Reset()
+	return text
 }
 
 func watch(t *testing.T, path string) *watched {
@@ -41,10 +58,10 @@ func watch(t *testing.T, path string) *watched {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.l, err = Open(t.Context(), cfg, WithLogger(slog.New(slog.NewTextHandler(&w.log, nil))), WithRegisterer(w.reg)); err != nil {
+	if w.l, err = Open(t.Context(), cfg, WithLogger(slog.New(slog.NewTextHandler(w, nil))), WithRegisterer(w.reg)); err != nil {
 		t.Fatal(err)
 	}
-	w.log.Reset()
+	w.logged()
 	return w
 }
 
@@ -61,9 +78,7 @@ func (w *watched) after(d time.Duration) (capacity Micro, logged string) {
 	w.Helper()
 	time.Sleep(d)
 	synctest.Wait()
-	logged = w.log.String()
-	w.log.Reset()
-	return w.l.setup.Load().cfg.Policies["jobs"].Capacity / Token, logged
+	return w.l.setup.Load().cfg.Policies["jobs"].Capacity / Token, w.logged()
 }
 
 func (w *watched) expect(d time.Duration, capacity Micro, lines int, saying string) {
