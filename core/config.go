@@ -150,16 +150,16 @@ type App struct {
 // nil if there is none. Faults are named as in the configuration file. It
 // changes nothing.
 func (c *Config) Validate() error {
-	return c.check(nil, true)
+	return c.check(true)
 }
 
-// check is Validate for a Config from src, nil for one built in code. Without
-// urlRequired redis_url may be unset: the caller brings a client of its own.
-func (c *Config) check(src *source, urlRequired bool) error {
+// check is Validate; without urlRequired redis_url may be unset: the caller brings
+// a client of its own.
+func (c *Config) check(urlRequired bool) error {
 	if c == nil {
 		return errors.New("sentinel: the configuration is nil; use LoadConfig, or a Config of your own")
 	}
-	return joinFaults(c.faults(src, urlRequired))
+	return joinFaults(c.faults(nil, urlRequired))
 }
 
 func (c *Config) faults(src *source, urlRequired bool) []fault {

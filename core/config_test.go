@@ -372,7 +372,7 @@ func TestValidateInCode(t *testing.T) {
 	}
 	c := testConfig()
 	c.App.RedisURL = Secret{}
-	if err := c.check(nil, false); err != nil {
+	if err := c.check(false); err != nil {
 		t.Errorf("without a redis_url, for a given client: %v", err)
 	}
 }

@@ -146,7 +146,7 @@ func New(ctx context.Context, client redis.UniversalClient, cfg *Config, opts ..
 // the configuration with every default filled in, which it returns.
 func newLimiter(given *Config, opts []Option, urlRequired bool) (*Limiter, options, *Config, error) {
 	o := newOptions(opts)
-	if err := given.check(nil, urlRequired); err != nil {
+	if err := given.check(urlRequired); err != nil {
 		return nil, o, nil, err
 	}
 	cfg := given.withDefaults()

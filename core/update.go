@@ -87,7 +87,7 @@ func (l *Limiter) endpointAfter(before *endpoint, p Policy) *endpoint {
 // Update may be called at any time, by several goroutines: one goes after the
 // other. The limiter copies what it needs of cfg.
 func (l *Limiter) Update(cfg *Config) error {
-	if err := cfg.check(nil, l.urlRequired); err != nil {
+	if err := cfg.check(l.urlRequired); err != nil {
 		return err
 	}
 	full := cfg.withDefaults()
