@@ -97,3 +97,60 @@ func TestTLSWithAnACLUser(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// Every connection to a cluster is TLS, the one for the map and those to what it
+// names among them, also after a failover.
+func TestTLSCluster(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	c := redistest.StartTLSCluster(t, ca)
+	address := "rediss-cluster://" + strings.Join(c.Addrs()[:3], ",") + "?"
+	l := refusesStrangers(t, ca, address)
+	decidesInEverySlot(t, c, l)
+	tenant := fresh(t)
+	allow(t, l, tenant, "a")
+	c.Master(tenantKey(tenant, "a")).Kill()
+	eventually(t, 20*time.Second+soon, "the replica decides", func() bool { return allow(t, l, tenant, "a").FromStore })
+}
+
+// Every connection to a Redis Sentinel and to its master is TLS, also after a
+// failover.
+func TestTLSTrio(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	trio := redistest.StartTLSTrio(t, ca)
+	address := "rediss-sentinel://" + strings.Join(trio.Addrs(), ",") + "/0?master=" + redistest.MasterName + "&"
+	l := refusesStrangers(t, ca, address)
+	tenant := fresh(t)
+	if d := allow(t, l, tenant, "a"); !d.FromStore {
+		t.Errorf("%+v", d)
+	}
+	if stateOf(t, trio.Master().Client(t), tenantKey(tenant, "a")) == "" {
+		t.Error("another server was charged")
+	}
+	trio.Master().Kill()
+	eventually(t, 20*time.Second+soon, "the new master decides", func() bool { return allow(t, l, tenant, "a").FromStore })
+}
+
+// refusesStrangers returns a limiter at the address, to which the TLS parameters
+// are added, and wants that wrong ones are refused, and why.
+func refusesStrangers(t *testing.T, ca *redistest.CA, address string) *sentinel.Limiter {
+	t.Helper()
+	cert, key := ca.Issue(t, "client", time.Hour)
+	for name, c := range map[string]struct {
+		query url.Values
+		want  string // or that the server has reset the connection already
+	}{
+		"of another authority":  {url.Values{"ca_file": {redistest.NewCA(t).File}, "cert_file": {cert}, "key_file": {key}}, "signed by an unknown authority"},
+		"for another name":      {url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}, "server_name": {"redis.example.com"}}, "for another name"},
+		"no client certificate": {url.Values{"ca_file": {ca.File}}, "the server refused TLS: tls: certificate required"},
+	} {
+		err := refusal(t, config(address+c.query.Encode(), tokens("a", sentinel.Token, 0)), sentinel.WithStrictStart())
+		reset := strings.HasPrefix(c.want, "the server refused") && err != nil && strings.Contains(err.Error(), "connection reset by peer")
+		if err == nil || !reset && !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), ca.File) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	mutual := url.Values{"ca_file": {ca.File}, "cert_file": {cert}, "key_file": {key}}
+	return open(t, config(address+mutual.Encode(), tokens("a", 3*sentinel.Token, 0)), sentinel.WithStrictStart())
+}

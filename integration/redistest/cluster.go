@@ -34,16 +34,33 @@ type Cluster struct {
 // a dead master after a second.
 func StartCluster(t testing.TB, flags ...string) *Cluster {
 	t.Helper()
+	return startCluster(t, nil, flags)
+}
+
+// StartTLSCluster is StartCluster with TLS on every connection: of clients, which
+// need a certificate of the authority, of replicas and between the nodes.
+func StartTLSCluster(t testing.TB, ca *CA, flags ...string) *Cluster {
+	t.Helper()
+	return startCluster(t, ca, flags)
+}
+
+func startCluster(t testing.TB, ca *CA, flags []string) *Cluster {
+	t.Helper()
 	c := &Cluster{t: t}
 	for range 2 * clusterMasters {
 		c.Nodes = append(c.Nodes, startNode(t, true, nil, func(n *Node) []string {
-			return append([]string{
+			own := []string{
 				"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 				"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
 				"--cluster-announce-ip", "127.0.0.1",
-				"--cluster-announce-port", n.gate.port(), "--cluster-announce-bus-port", n.bus.port(),
 				"--repl-diskless-sync-delay", "0",
-			}, flags...)
+			}
+			if ca == nil {
+				own = append(own, "--cluster-announce-port", n.gate.port(), "--cluster-announce-bus-port", n.bus.port())
+			} else {
+				own = append(append(own, "--tls-cluster", "yes"), n.tls(ca)...)
+			}
+			return append(own, flags...)
 		}))
 	}
 	c.meet()
@@ -71,9 +88,17 @@ func (c *Cluster) meet() {
 			c.must(client.ClusterAddSlotsRange(c.t.Context(), low, high).Err())
 		}
 		if n != first {
-			c.must(client.Do(c.t.Context(), "cluster", "meet", "127.0.0.1", first.gate.port(), first.bus.port()).Err())
+			c.must(client.Do(c.t.Context(), first.meet()...).Err())
 		}
 	}
+}
+
+// meet is what brings another node to this one.
+func (n *Node) meet() []any {
+	if n.secure != "" {
+		return []any{"cluster", "meet", "127.0.0.1", n.secure} // and the bus 10000 above
+	}
+	return []any{"cluster", "meet", "127.0.0.1", n.gate.port(), n.bus.port()}
 }
 
 // Addrs are the addresses of all nodes.

@@ -22,12 +22,36 @@ type Node struct {
 	Server
 	gate *gate
 	bus  *gate // of a cluster's node; nil otherwise
+	// secure is the port at which a node with TLS is reached, by all and without a
+	// gate; "" for one without. It cannot be cut off, nor lose a reply.
+	secure string
 	// ID is what its cluster calls it; "" outside one.
 	ID string
 }
 
-// Addr is the address that the topology knows the node by: that of its gate.
-func (n *Node) Addr() string { return n.gate.address }
+// Addr is the address that the topology knows the node by: that of its gate, or
+// where it takes TLS.
+func (n *Node) Addr() string {
+	if n.secure != "" {
+		return net.JoinHostPort("127.0.0.1", n.secure)
+	}
+	return n.gate.address
+}
+
+func (n *Node) port() string {
+	_, port, _ := net.SplitHostPort(n.Addr()) // it has a port
+	return port
+}
+
+// tls are the flags that have the node talk TLS to everybody; none without an
+// authority. Its plain port stays, for the test itself.
+func (n *Node) tls(ca *CA) []string {
+	if ca == nil {
+		return nil
+	}
+	n.secure = freePair(n.t)
+	return append(ca.TLSFlags(n.t, n.secure, true, "127.0.0.1"), "--tls-replication", "yes")
+}
 
 // URL is the node's redis:// address, through its gate.
 func (n *Node) URL() string { return "redis://" + n.Addr() }

@@ -29,22 +29,35 @@ const MasterName = "quotas"
 // for dead after a second.
 func StartTrio(t testing.TB, flags ...string) *Trio {
 	t.Helper()
+	return startTrio(t, nil, flags)
+}
+
+// StartTLSTrio is StartTrio with TLS on every connection, the Sentinels' among
+// them; clients need a certificate of the authority.
+func StartTLSTrio(t testing.TB, ca *CA, flags ...string) *Trio {
+	t.Helper()
+	return startTrio(t, ca, flags)
+}
+
+func startTrio(t testing.TB, ca *CA, flags []string) *Trio {
+	t.Helper()
 	trio := &Trio{t: t}
 	for i := range 3 {
 		trio.Nodes = append(trio.Nodes, startNode(t, false, nil, func(n *Node) []string {
-			own := []string{
-				"--replica-announce-ip", "127.0.0.1", "--replica-announce-port", n.gate.port(),
-				"--repl-diskless-sync-delay", "0",
-			}
+			own := n.tls(ca)
+			own = append(own,
+				"--replica-announce-ip", "127.0.0.1", "--replica-announce-port", n.port(),
+				"--repl-diskless-sync-delay", "0")
 			if i > 0 {
-				own = append(own, "--replicaof", "127.0.0.1 "+trio.Nodes[0].gate.port())
+				own = append(own, "--replicaof", "127.0.0.1 "+trio.Nodes[0].port())
 			}
 			return append(own, flags...)
 		}))
 	}
 	for range 3 {
 		trio.Sentinels = append(trio.Sentinels, startNode(t, false, trio.config, func(n *Node) []string {
-			return []string{"--sentinel", "announce-ip", "127.0.0.1", "--sentinel", "announce-port", n.gate.port()}
+			own := n.tls(ca)
+			return append(own, "--sentinel", "announce-ip", "127.0.0.1", "--sentinel", "announce-port", n.port())
 		}))
 	}
 	trio.WaitWell()
@@ -57,7 +70,7 @@ func (trio *Trio) config(dir string) string {
 	text := fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]s 2
 sentinel down-after-milliseconds %[1]s 1000
 sentinel failover-timeout %[1]s 2000
-`, MasterName, trio.Nodes[0].gate.port())
+`, MasterName, trio.Nodes[0].port())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		trio.t.Fatal(err)
 	}
