@@ -170,7 +170,7 @@ func (c *Config) faults(src *source, urlRequired bool) []fault {
 		anonymous = anonymous || c.Policies[id].Identity == Anonymous
 	}
 	k.tenants(c)
-	k.candidates(c)
+	k.clustered(c)
 	if at := src.object("policies"); len(c.Policies) == 0 && !at.broken {
 		k.add(at, "at least one policy is required")
 	}
@@ -641,6 +641,10 @@ func (k *checker) policy(id string, p Policy) {
 		"must be 1 to 4503599627370496 microtokens per second (0.000001 to 4503599627.370496 tokens)")
 	k.bounded(object, "policy_version", p.Version, 1, maxVersion, "required", "must be 1 to 9007199254740992")
 
+	if f := k.src.field(object, "carry_over"); !f.broken && (p.CarryOver != 0 || f.written) && !within(p.CarryOver, 1, p.Version-1) {
+		k.add(f, "must be an earlier policy_version: 1 or more, and less than policy_version")
+	}
+
 	k.quotas(object, p.quotas())
 	if c := object + ".candidate"; !k.src.object(c).broken {
 		k.quotas(c, p.Candidate.quotas())
@@ -723,9 +727,9 @@ func (k *checker) tenants(c *Config) {
 	}
 }
 
-// candidates refuses those that a cluster could not decide in one step: a client's
-// cookie and its address are in two slots.
-func (k *checker) candidates(c *Config) {
+// clustered refuses what a cluster could not decide in one step: a client's cookie
+// and its address are in two slots, and so are the keys of two versions.
+func (k *checker) clustered(c *Config) {
 	target, err := c.App.target()
 	if err != nil || target.kind != clusterTarget {
 		return
@@ -735,7 +739,24 @@ func (k *checker) candidates(c *Config) {
 		if at := k.src.field(policyPath(id), "candidate"); p.Identity == Anonymous && p.Candidate != nil && !at.broken {
 			k.add(at, "not with anonymous identity in a Redis Cluster: a client's cookie and its address are in two slots; remove it")
 		}
+		if at := k.src.field(policyPath(id), "carry_over"); p.CarryOver != 0 && !at.broken {
+			k.add(at, carryOverInCluster)
+		}
 	}
+}
+
+const carryOverInCluster = "not in a Redis Cluster: the keys of two versions are in two slots, which no script may read together; remove it, and the new version begins with fresh buckets"
+
+// carryOvers returns an error that names every policy that carries over, for a
+// cluster which the application has brought; nil if none does.
+func (c *Config) carryOvers() error {
+	var faults []fault
+	for _, id := range slices.Sorted(maps.Keys(c.Policies)) {
+		if c.Policies[id].CarryOver != 0 {
+			faults = append(faults, fault{path: policyPath(id) + ".carry_over", text: carryOverInCluster})
+		}
+	}
+	return joinFaults(faults)
 }
 
 // planNames are the plans that some policy has.

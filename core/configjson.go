@@ -185,6 +185,10 @@ var policyFields = slices.Concat([]configField[Policy]{
 		p.Version, problem = readWhole(v)
 		return problem
 	}},
+	{"carry_over", "carry_over", func(_ *decoder, p *Policy, v jsonValue) (problem string) {
+		p.CarryOver, problem = readWhole(v)
+		return problem
+	}},
 	{"identity", "identity", func(_ *decoder, p *Policy, v jsonValue) string { return readText(v, &p.Identity) }},
 	{"enforce", "enforce", func(_ *decoder, p *Policy, v jsonValue) string { return readNot(v, &p.Unenforced) }},
 	{"candidate", "candidate", func(d *decoder, p *Policy, v jsonValue) string {

@@ -38,6 +38,16 @@ func (p Policy) RedisKey(identity string) string {
 	return key
 }
 
+// previousKey is RedisKey under the version that the policy carries over, "" if it
+// carries none.
+func (p Policy) previousKey(identity string) string {
+	if p.CarryOver == 0 {
+		return ""
+	}
+	p.Version = p.CarryOver
+	return p.RedisKey(identity)
+}
+
 func bucketKey(prefix, identity, endpointID string, version int64) (key, hash string) {
 	var room [192]byte // on the stack; most identities and most keys fit
 	sum := sha256.Sum256(append(room[:0], identity...))

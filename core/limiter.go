@@ -135,6 +135,9 @@ func New(ctx context.Context, client redis.UniversalClient, cfg *Config, opts ..
 	}
 	switch c := client.(type) {
 	case *redis.ClusterClient:
+		if err := cfg.carryOvers(); err != nil {
+			return nil, err
+		}
 		l.useCluster(borrowCluster(c.Options()), cfg)
 	case *redis.Client:
 		l.useRedis(&redisStore{client: c, max: linesOf(c.Options())}, cfg)

@@ -42,7 +42,7 @@ func decideIn(t *bucket.Table, now int64, m mode, g *group, v *verdict) {
 	var two [2]bucket.Item
 	items := two[:0]
 	for _, of := range g.of[:g.n] {
-		items = append(items, bucket.Item{Key: of.key, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(g.cost)})
+		items = append(items, bucket.Item{Key: of.key, Previous: of.previous, Overflow: of.rule.overflow, Place: &of.place, Cost: int64(g.cost)})
 	}
 	answers := v.buckets()
 	switch m {

@@ -61,6 +61,12 @@ type Policy struct {
 	// Version is part of the Redis key; at least 1. Raise it together with
 	// Algorithm, Window or Identity.
 	Version int64
+	// CarryOver is an earlier Version, whose buckets this one begins with; 0 for
+	// none, which gives everybody a fresh bucket. As long as a bucket has no state
+	// under Version, that of CarryOver is read, by today's numbers: tokens are cut to
+	// the capacity, and what has another algorithm is a fresh bucket. It must be less
+	// than Version. Not in a Redis Cluster.
+	CarryOver int64
 	// Identity is who is counted; "" means TenantJWT.
 	Identity IdentityMode
 	// Unenforced decides, counts and charges as always and lets every request

@@ -69,8 +69,14 @@ func encodeCall(args []any, m mode, groups []group, beside ...group) []any {
 
 func appendKeys(args []any, groups []group) []any {
 	for i := range groups {
-		for _, of := range groups[i].of[:groups[i].n] {
-			args = append(args, &of.key)
+		of := groups[i].of[:groups[i].n]
+		for _, s := range of {
+			args = append(args, &s.key)
+		}
+		if groups[i].carries() {
+			for _, s := range of {
+				args = append(args, &s.previous)
+			}
 		}
 	}
 	return args
@@ -96,16 +102,21 @@ func appendRuns(args []any, groups []group, costs bool) []any {
 
 // kinds are the kinds of groups, as the script takes them, boxed once: the
 // letters of the algorithms, by the number that they make in binary after a 1.
-var kinds = func() (kinds [2 << maxGroup]any) {
+var kinds = kindsOf("bw")
+
+// carryingKinds are those of groups that begin with the buckets of another version.
+var carryingKinds = kindsOf("BW")
+
+func kindsOf(algorithms string) (kinds [2 << maxGroup]any) {
 	for n := 2; n < len(kinds); n++ {
 		letters := []byte(strconv.FormatInt(int64(n), 2))[1:]
 		for i, digit := range letters {
-			letters[i] = "bw"[digit-'0']
+			letters[i] = algorithms[digit-'0']
 		}
 		kinds[n] = string(letters)
 	}
 	return kinds
-}()
+}
 
 func (g *group) kind() any {
 	n := 1
@@ -115,8 +126,15 @@ func (g *group) kind() any {
 			n++
 		}
 	}
+	if g.carries() {
+		return carryingKinds[n]
+	}
 	return kinds[n]
 }
+
+// carries reports whether the buckets of the group, which are all of one policy,
+// begin with those of another version.
+func (g *group) carries() bool { return g.of[0].previous != "" }
 
 func sameKind(a, b *group) bool {
 	if a.n != b.n || a.cost != b.cost {

@@ -16,6 +16,7 @@ type subject struct {
 	identity string
 	rule     *rule
 	key      string
+	previous string       // the key under the version whose bucket this one begins with; "" for none
 	hash     string       // of the identity, a part of key
 	slot     uint16       // of key, in a cluster
 	place    bucket.Place // in memory://
@@ -103,8 +104,13 @@ func newSubject(e *endpoint, r *rule, prefix, name string) *subject {
 	} else {
 		s.key, s.hash = tenantKey(s.identity, e.policy.EndpointID, e.policy.Version)
 	}
+	s.previous = e.policy.previousKey(s.identity)
 	for i, further := range r.further {
-		s.further = append(s.further, &subject{identity: s.identity, rule: further, key: furtherKey(s.key, i+2), hash: s.hash})
+		f := &subject{identity: s.identity, rule: further, key: furtherKey(s.key, i+2), hash: s.hash}
+		if s.previous != "" {
+			f.previous = furtherKey(s.previous, i+2)
+		}
+		s.further = append(s.further, f)
 	}
 	for i, c := range r.candidate {
 		s.candidate = append(s.candidate, &subject{identity: s.identity, rule: c.rule, key: candidateKey(s.key, i+1, c.quota), hash: s.hash})

@@ -3,14 +3,17 @@
 -- independent of one another, in order. A key may occur in several groups, once
 -- in each.
 --
---   KEYS     the keys of all groups, in order
+--   KEYS     the keys of all groups, in order; of a group in capitals also, after
+--            its own, as many that they begin with
 --   ARGV[1]  mode: "d" decide, "p" peek (nothing is written), "r" reset (the
 --            fresh state is written); "D" and "P" are "d" and "p" with costs
 --   ARGV     then runs of groups of one kind, each
 --              count, kind, (p1, p2) x nkeys
 --            for `count` groups; kind has one letter for each of their keys:
 --            "b", p1 capacity, p2 rate, or "w", p1 limit, p2 window. With costs
---            the run's cost, what a request takes of each key, stands after kind
+--            the run's cost, what a request takes of each key, stands after kind.
+--            All in capitals: a key that does not exist holds what the one that it
+--            begins with holds, which is never written to but by "r"
 --   ARGV     then, if there are such, "?" and runs of groups beside the others:
 --            what cannot be read or written of these is nobody's error
 --
@@ -48,6 +51,9 @@ while ARGV[arg] do
   end
   if nkeys > 1 then texts, ttls = texts or {}, ttls or {} end
 
+  local keys, carry = nkeys, kind:byte() < 97 -- in capitals
+  if carry then kind, keys = kind:lower(), 2 * nkeys end
+
   for group = 1, count do
     local allowed, least, left, text, ttl = true
     for i = 1, nkeys do
@@ -58,6 +64,7 @@ while ARGV[arg] do
       local state = false
       if look then
         state = pcall('GET', KEYS[key + i])
+        if carry and not state then state = pcall('GET', KEYS[key + nkeys + i]) end
         if state and state.err then
           if set == call and not state.err:find('^WRONGTYPE') then return state end
           state = '' -- as corrupt as any other text that is no state
@@ -81,8 +88,9 @@ while ARGV[arg] do
     at = at + 1
     reply[at] = allowed and least or -1 - least
     if allowed and keep then
-      for i = 1, nkeys do
-        if nkeys > 1 then text, ttl = texts[i], ttls[i] end
+      for i = 1, look and nkeys or keys do
+        local of = i > nkeys and i - nkeys or i
+        if nkeys > 1 then text, ttl = texts[of], ttls[of] end
         if ttl > 0 then
           -- As text: some servers send a number of 3e8 to SET as "3e+8".
           set('SET', KEYS[key + i], text, 'EX', ('%d'):format(ttl))
@@ -91,7 +99,7 @@ while ARGV[arg] do
         end
       end
     end
-    key = key + nkeys
+    key = key + keys
   end
   arg = arg + 2 + 2 * nkeys
 end

@@ -8,6 +8,10 @@ import (
 // Item is one bucket of a decision on a [Table].
 type Item struct {
 	Key string
+	// Previous is another key, "" for none. Its bucket, unless it has expired or
+	// been dropped, is what Key's begins with as long as there is none of Key. Of
+	// another algorithm it is corrupt. It stays as it is.
+	Previous string
 	// Overflow has the rule of Key's bucket, which may have other numbers than
 	// before but not another algorithm, and is the bucket that is used
 	// instead while the table is full and does not know Key. Give one to all
@@ -111,14 +115,22 @@ func (t *Table) Peek(now int64, group []Item, answers []Answer) bool {
 func (t *Table) Reset(now int64, group []Item, answers []Answer) bool {
 	t.mu.Lock()
 	for i := range group {
-		// A fresh bucket is one that is not there.
-		if e := t.lookup(group[i].Key); e != nil {
-			e.cell.kill(e.rule.Load())
-			t.drop(e)
+		// A fresh bucket is one that is not there, nor the one before it.
+		t.remove(group[i].Key)
+		if group[i].Previous != "" {
+			t.remove(group[i].Previous)
 		}
 	}
 	t.mu.Unlock()
 	return t.decide(now, group, answers, false)
+}
+
+// remove drops a key, if it is there. The table is held.
+func (t *Table) remove(key string) {
+	if e := t.lookup(key); e != nil {
+		e.cell.kill(e.rule.Load())
+		t.drop(e)
+	}
 }
 
 // lookup finds the entry of a key, for certain if the table is held.
@@ -199,7 +211,7 @@ func (t *Table) decideHeld(now int64, group []Item, shares []share, charge bool)
 				item.Place.entry.Store(e)
 			}
 		case room > 0:
-			shares[i].cell = nil
+			shares[i].cell, shares[i].before = nil, t.carried(now, item)
 			room--
 		default:
 			shares[i].cell = &item.Overflow.cell
@@ -214,6 +226,28 @@ func (t *Table) decideHeld(now int64, group []Item, shares []share, charge bool)
 		}
 	}
 	return allowed
+}
+
+// carried is the state that the bucket of a new key begins with: that of Previous,
+// or the zero State. The table is held.
+func (t *Table) carried(now int64, item *Item) State {
+	if item.Previous == "" {
+		return State{}
+	}
+	e := t.lookup(item.Previous)
+	if e == nil {
+		return State{}
+	}
+	r := e.rule.Load()
+	s, _ := e.cell.read(r) // while the table is held no cell dies
+	switch at := r.expiry(s); {
+	case at > 0 && at <= now/second: // to be dropped, sooner or later
+		return State{}
+	case r.sliding != item.Overflow.rule.sliding:
+		return State{stamp: corrupt}
+	default:
+		return s
+	}
 }
 
 // settle decides on the cells of a group as if there were nobody else, and
