@@ -30,6 +30,7 @@ type key struct {
 	kind  string // "none", "string", or a type that is no bucket's
 	ttl   int64  // seconds of the last write; 0: none
 	wrote bool
+	from  *key // what it begins with; nil in a run that carries nothing over
 
 	expiry bool // it was planted with plantedExpiry
 }
@@ -71,6 +72,19 @@ func (c call) groups() [][]*key {
 	return all
 }
 
+// keys are all keys of the call, as the script takes them.
+func (c call) keys() (all []*key) {
+	for _, group := range c.groups() {
+		all = append(all, group...)
+		for _, k := range group {
+			if k.from != nil {
+				all = append(all, k.from)
+			}
+		}
+	}
+	return all
+}
+
 // eval sends the call, in one transaction with extra, and returns the reply and
 // the time in it.
 func (c call) eval(t *testing.T, rdb *redis.Client, extra func(redis.Pipeliner)) (reply []int64, now int64) {
@@ -83,7 +97,7 @@ func (c call) eval(t *testing.T, rdb *redis.Client, extra func(redis.Pipeliner))
 			args = append(args, r.cost)
 		}
 		args = append(args, kind[1:]...)
-		for _, k := range slices.Concat(r.groups...) {
+		for _, k := range (call{runs: []run{r}}).keys() {
 			keys = append(keys, k.name)
 		}
 	}
@@ -119,6 +133,9 @@ func kindArgs(group []*key) []any {
 		p1, p2 := k.rule.Numbers()
 		args = append(args, p1, p2)
 	}
+	if group[0].from != nil {
+		kind = strings.ToUpper(kind)
+	}
 	args[0] = kind
 	return args
 }
@@ -152,17 +169,32 @@ func (c call) model(now int64) []int64 {
 			continue
 		}
 		for i, k := range group {
-			k.kind, k.wrote = "string", true
-			k.text, k.ttl = k.rule.Format(next[i]), k.rule.TTL(next[i], now)
+			k.write(k.rule, next[i], now)
+			if k.from != nil && c.mode == "r" {
+				k.from.write(k.rule, next[i], now)
+			}
 		}
 	}
 	return reply
 }
 
+func (k *key) write(r bucket.Rule, s bucket.State, now int64) {
+	k.kind, k.wrote = "string", true
+	k.text, k.ttl = r.Format(s), r.TTL(s, now)
+}
+
+// holds is what decides: the key, or what it begins with while there is none.
+func (k *key) holds() *key {
+	if k.kind == "none" && k.from != nil {
+		return k.from
+	}
+	return k
+}
+
 // held is what the reply says that the key held.
 func (k *key) held(mode string, now int64, corrupt bool) []int64 {
-	text := k.text
-	if k.kind == "none" || mode == "r" || corrupt {
+	text := k.holds().text
+	if k.holds().kind == "none" || mode == "r" || corrupt {
 		text = k.rule.Format(k.rule.Fresh(now))
 	}
 	var numbers []int64
@@ -182,8 +214,8 @@ func decideGroup(group []*key, mode string, cost, now int64) (allowed bool, answ
 		allowed, answers, next = true, nil, nil
 		for _, k := range group {
 			var s bucket.State
-			if k.kind != "none" && mode != "r" {
-				s, _ = k.rule.Parse(k.text) // another type: its text is no state
+			if of := k.holds(); of.kind != "none" && mode != "r" {
+				s, _ = k.rule.Parse(of.text) // another type: its text is no state
 			}
 			s, a := k.rule.DecideCost(s, now, cost, charge)
 			if mode == "r" {
@@ -228,6 +260,27 @@ func newKey(t *testing.T, r *rand.Rand, rdb *redis.Client, c buckettest.Case, no
 	return k
 }
 
+// newKeyOver is newKey; to carry, with another that it begins with, of any rule but
+// mostly of the same algorithm, and often without a state of its own.
+func newKeyOver(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.Case, c buckettest.Case, now int64, carry bool) *key {
+	t.Helper()
+	if !carry {
+		return newKey(t, r, rdb, c, now)
+	}
+	old := cases[r.IntN(len(cases))]
+	if r.IntN(2) == 0 { // as c has been, or what is stored of c
+		old = c
+	}
+	var k *key
+	if c.Stored = c.Stored && r.IntN(2) == 0; c.Stored {
+		k = newKey(t, r, rdb, c, now)
+	} else {
+		k = &key{name: fmt.Sprintf("parity:%d", rand.Uint64()), rule: ruleOf(c), kind: "none"}
+	}
+	k.from = newKey(t, r, rdb, old, now)
+	return k
+}
+
 // generate makes up a call of one to three runs, of groups of one to three keys,
 // in which a key may occur in several groups.
 func generate(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.Case) call {
@@ -235,9 +288,9 @@ func generate(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.
 	now := rdb.Time(t.Context()).Val().UnixMicro()
 	c := call{mode: []string{"d", "d", "d", "D", "D", "D", "r", "p", "P"}[r.IntN(9)]}
 	for range 1 + r.IntN(3) {
-		first := make([]*key, 1+r.IntN(3))
+		first, carry := make([]*key, 1+r.IntN(3)), r.IntN(3) == 0
 		for i := range first {
-			first[i] = newKey(t, r, rdb, cases[r.IntN(len(cases))], now)
+			first[i] = newKeyOver(t, r, rdb, cases, cases[r.IntN(len(cases))], now, carry)
 		}
 		groups := [][]*key{first}
 		for range r.IntN(4) {
@@ -247,7 +300,7 @@ func generate(t *testing.T, r *rand.Rand, rdb *redis.Client, cases []buckettest.
 					like := cases[r.IntN(len(cases))]
 					like.Sliding = first[i].rule.Sliding()
 					like.P1, like.P2 = first[i].rule.Numbers()
-					group[i] = newKey(t, r, rdb, like, now)
+					group[i] = newKeyOver(t, r, rdb, cases, like, now, carry)
 				}
 			}
 			groups = append(groups, group)
@@ -288,7 +341,10 @@ func TestScriptAgreesWithItsModel(t *testing.T) {
 		checkCall(t, rdb, c, verdicts)
 	}
 	t.Log(verdicts)
-	for _, kind := range []string{"d allowed", "d denied", "D allowed", "D denied", "r allowed", "p allowed", "p denied", "P allowed", "P denied"} {
+	for _, kind := range []string{
+		"d allowed", "d denied", "D allowed", "D denied", "r allowed", "p allowed", "p denied", "P allowed", "P denied",
+		"d allowed carried", "d denied carried", "D allowed carried", "D denied carried", "r allowed carried", "p allowed carried", "P denied carried",
+	} {
 		if verdicts[kind] < 100 {
 			t.Errorf("%d groups are %q: the generator misses its aim", verdicts[kind], kind)
 		}
@@ -297,7 +353,7 @@ func TestScriptAgreesWithItsModel(t *testing.T) {
 
 func checkCall(t *testing.T, rdb *redis.Client, c call, verdicts map[string]int) {
 	t.Helper()
-	all := slices.Concat(c.groups()...)
+	all := c.keys()
 	dumps := make(map[string]string)
 	for _, k := range all {
 		dumps[k.name] = rdb.Dump(t.Context(), k.name).Val()
@@ -327,6 +383,9 @@ func checkCall(t *testing.T, rdb *redis.Client, c call, verdicts map[string]int)
 		}
 		got = got[1:]
 		verdicts[c.mode+verdict]++
+		if group[0].from != nil {
+			verdicts[c.mode+verdict+" carried"]++
+		}
 	}
 	for i, k := range all {
 		after[i].check(t, k, dumps[k.name], time.Since(before).Milliseconds())
