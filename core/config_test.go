@@ -461,6 +461,18 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// carry_over is a version's number in a file.
+func TestCarryOverInTheFile(t *testing.T) {
+	c, err := ParseConfig([]byte(`{
+		"app": {"redis_url": "memory://", "jwt_secret": "` + testJWTSecret + `"},
+		"policies": {"a": {"endpoint_id": "a", "algorithm": "token_bucket", "fail_mode": "fail_closed", "fallback_per_second": 1,
+			"policy_version": 7, "carry_over": 5, "capacity": 1, "refill_per_second": 1}}
+	}`))
+	if err != nil || c.Policies["a"].CarryOver != 5 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // A candidate is copied with its defaults filled in, and the original is left.
 func TestCandidateDefaults(t *testing.T) {
 	c := testConfig()

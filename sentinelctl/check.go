@@ -228,12 +228,31 @@ func (w *warner) changed(old *sentinel.Config) {
 		case !ok:
 			w.add("removed", path, "is gone: a Guard of it answers 404 to every request")
 		case p.Version > was.Version:
-			w.add("refill", path+".policy_version", "raised from %d to %d: every tenant gets a fresh, full bucket", was.Version, p.Version)
+			w.raised(path, &was, &p)
 		case p.Version < was.Version:
 			w.add("version-back", path+".policy_version", "lowered from %d to %d: buckets of the old version come back as they were; raise it instead", was.Version, p.Version)
 		case p.Identity != was.Identity || !slices.EqualFunc(limitsOf(p), limitsOf(was), sameKind):
 			w.add("version-kept", path+".policy_version", "raise it: algorithm, window, identity or the list of limits has changed, and the buckets that are there would be read by other rules")
 		}
+	}
+}
+
+// raised says whose buckets are fresh under a higher version.
+func (w *warner) raised(path string, was, p *sentinel.Policy) {
+	carried := p.CarryOver == was.Version && p.Identity == was.Identity
+	for i, q := range limitsOf(*p) {
+		if old := limitsOf(*was); i < len(old) && q.Algorithm != old[i].Algorithm {
+			carried = false
+		}
+	}
+	switch {
+	case carried:
+	case p.CarryOver == was.Version:
+		w.add("refill", path+".carry_over", "carries nothing over to another algorithm or identity: those buckets are fresh and full")
+	case p.CarryOver != 0:
+		w.add("refill", path+".carry_over", "is %d, and the version in use is %d: every tenant who has no bucket of version %d gets a fresh, full one", p.CarryOver, was.Version, p.CarryOver)
+	default:
+		w.add("refill", path+".policy_version", "raised from %d to %d: every tenant gets a fresh, full bucket; carry_over: %d keeps those of the same algorithm and identity", was.Version, p.Version, was.Version)
 	}
 }
 
