@@ -37,6 +37,7 @@ func TestGolden(t *testing.T) {
 		"check_risky":          "check testdata/risky.json -instances 3",
 		"check_ignore":         "check -ignore inline-secret -ignore start testdata/risky.json -ignore ipv6-prefix",
 		"check_against":        "check testdata/risky.json -ignore inline-secret -against testdata/sentinel.json",
+		"check_carry_over":     "check -no-env testdata/version_2.json -against testdata/version_1.json",
 		"check_broken":         "check testdata/broken.json",
 		"check_broken_json":    "check -json testdata/broken.json",
 		"check_json":           "check testdata/risky.json -json",
