@@ -1,6 +1,7 @@
 package sentinel
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,49 @@ func TestCarryOver(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+}
+
+// A running limiter carries over what it has in memory.
+func TestUpdateCarriesOver(t *testing.T) {
+	t.Parallel()
+	p := bucketPolicy("jobs", 5*Token, 0)
+	l := openMemory(t, memoryConfig(p))
+	defer l.Close()
+	for range 3 {
+		mustAllow(t, l, "acme", "jobs")
+	}
+	p = raised(p)
+	if err := l.Update(memoryConfig(p)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if d := mustAllow(t, l, "acme", "jobs"); d.Allowed != (i < 2) || d.Remaining != int64(max(1-i, 0)) {
+			t.Errorf("%d: %+v", i, d)
+		}
+	}
+	p.Version, p.CarryOver = 3, 0
+	if err := l.Update(memoryConfig(p)); err != nil {
+		t.Fatal(err)
+	}
+	if d := mustAllow(t, l, "acme", "jobs"); d.Remaining != 4 {
+		t.Errorf("%+v: nothing is carried over unless it is asked for", d)
+	}
+}
+
+// A cluster that the application brought is known to Update only by the limiter.
+func TestUpdateCarriesNothingOverInACluster(t *testing.T) {
+	t.Parallel()
+	p := bucketPolicy("jobs", Token, 0)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer client.Close()
+	l, err := New(t.Context(), client, memoryConfig(p), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Update(memoryConfig(raised(p))); err == nil || !strings.HasPrefix(err.Error(), `policies["jobs"].carry_over: not in a Redis Cluster`) {
+		t.Errorf("%v", err)
+	}
 }
 
 // Both keys of each bucket are in the call, the old ones last, and no other call

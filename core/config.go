@@ -747,16 +747,15 @@ func (k *checker) clustered(c *Config) {
 
 const carryOverInCluster = "not in a Redis Cluster: the keys of two versions are in two slots, which no script may read together; remove it, and the new version begins with fresh buckets"
 
-// carryOvers returns an error that names every policy that carries over, for a
-// cluster which the application has brought; nil if none does.
-func (c *Config) carryOvers() error {
-	var faults []fault
+// carryOvers returns a fault for every policy that carries over, for a cluster which
+// the application has brought.
+func (c *Config) carryOvers() (faults []fault) {
 	for _, id := range slices.Sorted(maps.Keys(c.Policies)) {
 		if c.Policies[id].CarryOver != 0 {
 			faults = append(faults, fault{path: policyPath(id) + ".carry_over", text: carryOverInCluster})
 		}
 	}
-	return joinFaults(faults)
+	return faults
 }
 
 // planNames are the plans that some policy has.

@@ -135,7 +135,7 @@ func New(ctx context.Context, client redis.UniversalClient, cfg *Config, opts ..
 	}
 	switch c := client.(type) {
 	case *redis.ClusterClient:
-		if err := cfg.carryOvers(); err != nil {
+		if err := joinFaults(cfg.carryOvers()); err != nil {
 			return nil, err
 		}
 		l.useCluster(borrowCluster(c.Options()), cfg)

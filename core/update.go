@@ -132,6 +132,9 @@ func (l *Limiter) unchangeable(old, now *Config) []fault {
 	fixed("redis_budget_ms", a.RedisBudget == b.RedisBudget)
 	fixed("known_denials", a.DisableKnownDenials == b.DisableKnownDenials)
 	fixed("unreadable_redis_policy", a.UnreadableRedisPolicy == b.UnreadableRedisPolicy)
+	if l.subjects.slotted { // it may be one that redis_url does not name
+		faults = append(faults, now.carryOvers()...)
+	}
 	for _, id := range slices.Sorted(maps.Keys(now.Policies)) {
 		p, q := old.Policies[id], now.Policies[id]
 		if what := otherState(p, q); p.Version == q.Version && what != "" {
