@@ -198,7 +198,7 @@ func (s *redisStore) arrive(w *waiter) (ln *line, queued bool) {
 		s.load += s.inside - s.load/loadUnit
 	}
 	if failure := s.hopeless(); failure != nil {
-		w.fail(failure)
+		w.failure = failure
 		return nil, false
 	}
 	s.queue.push(w)
@@ -548,8 +548,8 @@ func (s *redisStore) dispatch() {
 	var clocked queue
 	for s.queue.head != nil {
 		switch w := s.queue.pop(); {
-		case failure != nil:
-			w.fail(failure)
+		case failure != nil: // its own, also of those who were behind: no call took their time
+			w.failure = failure
 			w.turn <- turn{answered: true}
 		case w.timed:
 			clocked.push(w)

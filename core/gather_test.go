@@ -276,6 +276,19 @@ func TestWaitingBehindOthersIsNotAFailureOfRedis(t *testing.T) {
 	}
 }
 
+// Whoever was behind when the last line went, and learns that there is no other,
+// has a failure of its own, like all who come later: or a crowd that meets a dead
+// port in the middle of its calls would leave the breaker closed.
+func TestNoLineLeftIsAFailureOfRedis(t *testing.T) {
+	s := &redisStore{failed: &storeFailure{kind: kindConnection}}
+	w := &waiter{behind: true, turn: make(chan turn, 1)}
+	s.queue.push(w)
+	s.dispatch()
+	if got := <-w.turn; !got.answered || w.failure == nil || w.failure.shared {
+		t.Errorf("%+v, failure %+v", got, w.failure)
+	}
+}
+
 // Nor is a call that was sent with the rest of a time that others' calls took:
 // one stall would fail it at once, however short it is.
 func TestAHurriedCallIsNotAFailureOfRedis(t *testing.T) {
