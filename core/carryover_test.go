@@ -98,14 +98,15 @@ func TestUpdateCarriesNothingOverInACluster(t *testing.T) {
 // has any of it.
 func TestEncodeCallThatCarriesOver(t *testing.T) {
 	t.Parallel()
-	p := raised(bucketPolicy("jobs", 5*Token, 1000))
+	p := bucketPolicy("jobs", 5*Token, 1000)
+	p.Version, p.CarryOver = 3, 1
 	p.Also = []Quota{{Algorithm: SlidingWindow, Limit: 10, Window: time.Minute}}
 	var carried, plain group
 	carried.add(newSubject(newEndpoint(p, 0), newEndpoint(p, 0).rule, "", "acme"))
 	p.CarryOver = 0
 	plain.add(newSubject(newEndpoint(p, 0), newEndpoint(p, 0).rule, "", "acme"))
 	key := p.RedisKey("acme")
-	old := strings.TrimSuffix(key, "2") + "1"
+	old := strings.TrimSuffix(key, "3") + "1"
 	numbers := []any{int64(5_000_000), int64(1000), int64(10), int64(60_000_000)}
 	for _, tc := range []struct {
 		group group
