@@ -89,8 +89,10 @@ while ARGV[arg] do
     reply[at] = allowed and least or -1 - least
     if allowed and keep then
       for i = 1, look and nkeys or keys do
-        local of = i > nkeys and i - nkeys or i
-        if nkeys > 1 then text, ttl = texts[of], ttls[of] end
+        if nkeys > 1 then
+          local of = i > nkeys and i - nkeys or i
+          text, ttl = texts[of], ttls[of]
+        end
         if ttl > 0 then
           -- As text: some servers send a number of 3e8 to SET as "3e+8".
           set('SET', KEYS[key + i], text, 'EX', ('%d'):format(ttl))
