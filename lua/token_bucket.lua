@@ -59,15 +59,14 @@ local function token_bucket(state, now, capacity, rate, charge, cost)
     local wait, left = -1, (level - level % 1000000) / 1000000
     if price <= capacity and rate > 0 then
       -- From what was stored, for the level has been rounded down. Whole seconds,
-      -- then the least number of microseconds in which the rest flows in. The
-      -- quotient of doubles is off by one at most; over is rest * 1e6 - micros *
-      -- rate, exact by halves of 26 bits.
+      -- then the least number of microseconds in which the rest flows in: the
+      -- quotient of doubles, rounded down, is that or one less. over is rest * 1e6 -
+      -- micros * rate, exact by halves of 26 bits.
       local rest = (price - tokens) % rate
       local micros = math.floor(rest * 1000000 / rate)
       local low, rlow = rest % 67108864, rate % 67108864
       local over = (low * 1000000 - micros * rlow) + ((rest - low) * 1000000 - micros * (rate - rlow))
-      while over > 0 do micros, over = micros + 1, over - rate end
-      while over <= -rate do micros, over = micros - 1, over + rate end
+      if over > 0 then micros = micros + 1 end
       wait = (price - tokens - rest) / rate * 1000000 + (time - now) + micros
       if wait > 9007199254740992 then wait = 9007199254740992 end
     end
