@@ -70,7 +70,7 @@ func (r Rule) waitForTokens(s State, now, target int64) int64 {
 		return Never
 	}
 	seconds, micros := r.fillTime(target - s.count)
-	if seconds >= MaxWait/second {
+	if seconds > 2*(MaxWait/second) { // whatever part of it has passed; below it nothing overflows
 		return MaxWait
 	}
 	return min(MaxWait, seconds*second+micros+s.time()-now)

@@ -23,12 +23,14 @@ func Cases(r *rand.Rand, count int) []Case {
 			cases[i] = textCase(r, i/10)
 		case i%10 == 2:
 			cases[i] = divisionCase(r)
+		case i%20 == 4:
+			cases[i] = agesCase(r)
 		case i%2 == 0:
 			cases[i] = tokenCase(r)
 		default:
 			cases[i] = windowCase(r)
 		}
-		if i%3 == 0 {
+		if i%3 == 0 && cases[i].Cost == 0 {
 			cases[i].Cost = costOf(r, cases[i])
 		}
 	}
@@ -118,6 +120,19 @@ func divisionCase(r *rand.Rand) Case {
 	now := epoch + r.Int64N(1e15)
 	ahead := token*(1+r.Int64N(59)) - micros
 	return Case{P1: capacity, P2: rate, Stored: true, Text: join(capacity-need, now+ahead), Now: now}
+}
+
+// agesCase fills for longer than any wait that is told apart, and has done so for
+// long: the rest of its wait is about the longest.
+func agesCase(r *rand.Rand) Case {
+	now, elapsed := epoch+r.Int64N(1e15), r.Int64N(epoch)
+	wait := 1<<53 + pick(r, 0, 1, -1, -token, token, magnitude(r, 1e15), -magnitude(r, 1e15))
+	rate := pick(r, 1, 2, 3, 7, 1000, magnitude(r, 400_000))
+	cost := upTo(exact/token, n(0).Div(mul(n(rate), n(wait+elapsed)), mul(million, million)))
+	return Case{
+		P1: exact, P2: rate, Cost: max(1, cost), Stored: true, Now: now, Charge: r.IntN(4) > 0,
+		Text: join(pick(r, 0, r.Int64N(token)), now-elapsed),
+	}
 }
 
 func windowCase(r *rand.Rand) Case {
