@@ -39,6 +39,9 @@ var chapters = []chapter{
 // document of their own.
 var apart = []string{"sizing"}
 
+// long are chapters that the short form is without, unless they are named.
+var long = []string{"topology"}
+
 // lab is what every chapter works with.
 type lab struct {
 	short  bool
@@ -85,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen, err := choose(*only)
+	chosen, err := choose(*only, l.short)
 	if err != nil {
 		return err
 	}
@@ -148,9 +151,11 @@ func chapterNames() []string {
 	return names
 }
 
-func choose(only string) ([]chapter, error) {
+func choose(only string, short bool) ([]chapter, error) {
 	if only == "" {
-		return slices.DeleteFunc(slices.Clone(chapters), func(c chapter) bool { return slices.Contains(apart, c.name) }), nil
+		return slices.DeleteFunc(slices.Clone(chapters), func(c chapter) bool {
+			return slices.Contains(apart, c.name) || short && slices.Contains(long, c.name)
+		}), nil
 	}
 	var chosen []chapter
 	for name := range strings.SplitSeq(only, ",") {

@@ -102,10 +102,18 @@ func TestScope(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	if _, err := choose("faults,nothing"); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
+	if _, err := choose("faults,nothing", false); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
 		t.Errorf("%v", err)
 	}
-	if got, err := choose("faults"); err != nil || len(got) != 1 {
+	if got, err := choose("faults", false); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := choose("topology", true); err != nil || len(got) != 1 {
+		t.Errorf("what is named is run in the short form, too: %v, %v", got, err)
+	}
+	full, _ := choose("", false)
+	short, _ := choose("", true)
+	if len(full) != len(short)+len(long) || len(full) != len(chapters)-len(apart) {
+		t.Errorf("%d chapters, %d of them in the full form and %d in the short one", len(chapters), len(full), len(short))
 	}
 }
