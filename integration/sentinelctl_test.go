@@ -147,7 +147,7 @@ func TestSentinelctlDoctor(t *testing.T) {
 		code int
 		want []string
 	}{
-		"sound":          {sound.URL(), 0, []string{`ok +version +Redis`, `ok +eviction +noeviction`, `ok +persistence`, `ok +clock`, `ok +rights +sufficient`, `ok +script +loads`, `ok +start`, `ok +latency +p50`}},
+		"sound":          {sound.URL(), 0, []string{`ok +version +(Redis|Valkey)`, `ok +eviction +noeviction`, `ok +persistence`, `ok +clock`, `ok +rights +sufficient`, `ok +script +loads`, `ok +start`, `ok +latency +p50`}},
 		"no persistence": {redistest.Start(t).URL(), 1, []string{`warn +persistence +no append-only file`}},
 		"evicts":         {redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL(), 3, []string{`FAIL +eviction +maxmemory-policy is allkeys-lru`, `FAIL +start .*CONFIG SET`}},
 		"no bound":       {redistest.Start(t, "--maxmemory", "0").URL(), 3, []string{`FAIL +memory +maxmemory is 0`}},

@@ -325,7 +325,7 @@ func proveTopology(ctx context.Context, l *lab) (*section, error) {
 			}
 			o.note(pMet, e.name, f)
 			undecided, why := o.undecided()
-			if !undecided || n == 2 {
+			if !undecided || n == l.attempts() {
 				if err == nil {
 					t.add(s.cells()...)
 				}
@@ -346,7 +346,7 @@ func proveTopology(ctx context.Context, l *lab) (*section, error) {
 			"Failing is the time from the event to the last check that Redis did not decide. Over-admitted is what was admitted and is not charged in what the masters store; charged without an answer, the opposite. "+
 			"Those whom an event hits are the tenants of one master of three, or all.", l.budget),
 		tables: []*table{t},
-		notes:  []string{fmt.Sprintf("Where a promise broke while a bare timer was %v late or more, it was tried once more, %s.", tooLate(l.budget), plural(again, "time", "times"))},
+		notes:  []string{fmt.Sprintf("Where a promise broke while a bare timer was %v late or more, it was tried again, %d times in all at most; that was %s.", tooLate(l.budget), l.attempts(), plural(again, "time", "times"))},
 	}
 	for _, p := range book.promises() {
 		if p.tries > 0 || len(p.unjudged) > 0 || l.match == nil {

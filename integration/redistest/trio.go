@@ -49,7 +49,7 @@ func startTrio(t testing.TB, ca *CA, flags []string) *Trio {
 				"--replica-announce-ip", "127.0.0.1", "--replica-announce-port", n.port(),
 				"--repl-diskless-sync-delay", "0")
 			if i > 0 {
-				own = append(own, "--replicaof", "127.0.0.1 "+trio.Nodes[0].port())
+				own = append(own, "--replicaof", "127.0.0.1", trio.Nodes[0].port())
 			}
 			return append(own, flags...)
 		}))
