@@ -116,10 +116,16 @@ func lacksPermission(err error) bool {
 }
 
 // isReplica reports whether a server has answered that it is no master, or no
-// longer: the connection leads to the wrong place.
+// longer: the connection leads to the wrong place. Redis 6 says so of a command
+// within the script in the middle of a longer text.
 func isReplica(err error) bool {
-	code := errorCodeOf(err)
-	return code == "READONLY" || code == "MASTERDOWN"
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := reply.Error()
+	code := errorCode(text)
+	return code == "READONLY" || code == "MASTERDOWN" || strings.Contains(text, ": -READONLY ")
 }
 
 // errorCodeOf is errorCode of an error reply, "" of any other error.

@@ -202,6 +202,8 @@ func unfitSentinel(err error) string {
 	case code == "WRONGPASS", strings.Contains(text, "invalid password"), strings.Contains(text, "no password is set"),
 		strings.Contains(text, "without any password configured"):
 		return "the Redis Sentinels refuse sentinel_username or sentinel_password of redis_url; correct them"
+	case strings.Contains(text, "wrong number of arguments for 'auth'"):
+		return "the Redis Sentinels refuse sentinel_username or sentinel_password of redis_url; before 6.2 they know no user names: remove sentinel_username"
 	case lacksPermission(err):
 		return "the user of the Redis Sentinels lacks a permission; grant it there with: ACL SETUSER <user> '+sentinel|master' '+sentinel|get-master-addr-by-name'"
 	case strings.Contains(text, "unknown command"):
