@@ -16,7 +16,8 @@ import (
 // handler must not run. With an error the Decision is zero, a denial.
 //
 // Check returns within the budget, redis_budget_ms after it was called,
-// whatever Redis does.
+// whatever Redis does. It does so too where ctx ends meanwhile: a call that is
+// under way is waited for, so that nobody who hangs up costs others a connection.
 func (l *Limiter) Check(ctx context.Context, req Request) (d Decision, err error) {
 	wall := time.Now()
 	start := wall.Sub(l.epoch)

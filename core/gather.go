@@ -87,7 +87,7 @@ func (w *waiter) hurried(sent time.Time) {
 // when the time of another ran out that counts: one silence has failed both. What
 // opens the breaker is calls that fail one after the other.
 func (s *redisStore) echoes(w *waiter, sent time.Time) {
-	if w.failure.kind != kindTimeout || w.failure.shared || w.hasty {
+	if w.failure.kind != kindTimeout || w.failure.shared {
 		return
 	}
 	s.mu.Lock()

@@ -321,8 +321,8 @@ func TestAHurriedCallIsNotAFailureOfRedis(t *testing.T) {
 func TestCallsOutTogetherFailOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &redisStore{}
-		fails := func(sent time.Time, kind failureKind, hasty bool) bool {
-			w := &waiter{question: question{hasty: hasty}, failure: &storeFailure{kind: kind}}
+		fails := func(sent time.Time, kind failureKind) bool {
+			w := &waiter{failure: &storeFailure{kind: kind}}
 			s.echoes(w, sent)
 			return !w.failure.shared
 		}
@@ -331,19 +331,17 @@ func TestCallsOutTogetherFailOnce(t *testing.T) {
 		alsoSent := time.Now()
 		time.Sleep(20 * time.Millisecond)
 		for _, c := range []struct {
-			name  string
-			sent  time.Time
-			kind  failureKind
-			hasty bool
-			want  bool
+			name string
+			sent time.Time
+			kind failureKind
+			want bool
 		}{
-			{"a caller's own deadline", sent, kindTimeout, true, true},
-			{"the first", sent, kindTimeout, false, true},
-			{"sent before that failed", alsoSent, kindTimeout, false, false},
-			{"a connection that broke", alsoSent, kindConnection, false, true},
-			{"sent since", time.Now().Add(time.Millisecond), kindTimeout, false, true},
+			{"the first", sent, kindTimeout, true},
+			{"sent before that failed", alsoSent, kindTimeout, false},
+			{"a connection that broke", alsoSent, kindConnection, true},
+			{"sent since", time.Now().Add(time.Millisecond), kindTimeout, true},
 		} {
-			if got := fails(c.sent, c.kind, c.hasty); got != c.want {
+			if got := fails(c.sent, c.kind); got != c.want {
 				t.Errorf("%s: counts %v, want %v", c.name, got, c.want)
 			}
 		}

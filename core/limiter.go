@@ -50,6 +50,7 @@ type Limiter struct {
 	urlRequired bool                      // redis_url is: the limiter was made by Open
 	changing    sync.Mutex                // guards what follows, and the order of updates
 	numbered    int                       // endpoints so far
+	kept        map[policyVersion]Policy  // that there have been, for what is stored under them
 	seen        map[string]*[reasons]seen // of every endpoint that there has been
 }
 
@@ -173,6 +174,7 @@ func newLimiter(given *Config, opts []Option, urlRequired bool) (*Limiter, optio
 		observers:   o.observers,
 		options:     o,
 		urlRequired: urlRequired,
+		kept:        make(map[policyVersion]Policy),
 		seen:        make(map[string]*[reasons]seen),
 	}
 	l.epochNano = l.epoch.UnixNano()

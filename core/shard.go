@@ -50,9 +50,8 @@ func (s *shard) decide(ctx context.Context, q question) (verdict, *storeFailure,
 	defer func() { s.breaker.Report(time.Since(s.epoch), pass, outcome) }()
 	q.asked, q.deadline, q.done = s.epoch.Add(q.start), s.epoch.Add(q.start+q.budget), ctx.Done()
 	q.alone = q.alone || pass.Probe()
-	if d, ok := ctx.Deadline(); ok && d.Before(q.deadline) {
-		q.deadline, q.hasty, q.alone = d, true, true // its haste is not for others
-	}
+	// A deadline of the caller's own that is nearer ends no call: a client could
+	// choose one that Redis cannot meet, and each would cost others a connection.
 	v, failure := s.redis.decide(q)
 	if err := contextEnded(ctx); err != nil {
 		// Nobody waits for this answer. Whatever it was, it says nothing about

@@ -39,8 +39,6 @@ type question struct {
 	asked    time.Time
 	deadline time.Time
 	done     <-chan struct{}
-	// hasty: the deadline is the caller's own.
-	hasty bool
 	// alone keeps the question out of a call with others: the breaker's probe
 	// must not take them with it.
 	alone bool

@@ -40,6 +40,7 @@ func (l *Limiter) prepare(cfg *Config, old *setup) *setup {
 		since:     time.Now(),
 	}
 	for id, p := range cfg.Policies {
+		l.kept[policyVersion{id, p.Version}] = p
 		var before *endpoint
 		if old != nil {
 			before = old.endpoints[id]
@@ -136,8 +137,10 @@ func (l *Limiter) unchangeable(old, now *Config) []fault {
 		faults = append(faults, now.carryOvers()...)
 	}
 	for _, id := range slices.Sorted(maps.Keys(now.Policies)) {
-		p, q := old.Policies[id], now.Policies[id]
-		if what := otherState(p, q); p.Version == q.Version && what != "" {
+		q := now.Policies[id]
+		// Not only of the last configuration: a bucket outlives its policy.
+		p, known := l.kept[policyVersion{id, q.Version}]
+		if what := otherState(p, q); known && what != "" {
 			faults = append(faults, fault{
 				path: policyPath(id) + ".policy_version",
 				text: fmt.Sprintf("is %d as before, and %s differs; raise it, for stored buckets cannot be read under the new rules", q.Version, what),
@@ -145,6 +148,12 @@ func (l *Limiter) unchangeable(old, now *Config) []fault {
 		}
 	}
 	return faults
+}
+
+// policyVersion is what a bucket's key says of the policy that wrote it.
+type policyVersion struct {
+	endpointID string
+	version    int64
 }
 
 // otherState names what of two policies makes the state of one unreadable under

@@ -146,6 +146,30 @@ func TestUpdateRaisedVersion(t *testing.T) {
 	}
 }
 
+// A bucket outlives its policy: what is stored under a version is not read under
+// other rules either where that version was away meanwhile.
+func TestUpdateRefusesOtherRulesOfAnEarlierVersion(t *testing.T) {
+	sliding := Policy{
+		EndpointID: "jobs", Algorithm: SlidingWindow, FailMode: FailClosed, FallbackRate: Token, Version: 1,
+		Limit: 5, Window: time.Minute,
+	}
+	raised := sliding
+	raised.Version = 2
+	for name, between := range map[string]Policy{"gone": bucketPolicy("other", Token, 0), "raised": raised} {
+		l := openMemory(t, memoryConfig(bucketPolicy("jobs", Token, 0)))
+		mustAllow(t, l, "acme", "jobs")
+		if err := l.Update(memoryConfig(between)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Update(memoryConfig(sliding)); err == nil || !strings.Contains(err.Error(), `policies["jobs"].policy_version: is 1 as before, and algorithm differs`) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := l.Update(memoryConfig(bucketPolicy("jobs", 2*Token, 0))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestUpdateAfterClose(t *testing.T) {
 	l := openMemory(t, memoryConfig(bucketPolicy("jobs", Token, 0)))
 	_ = l.Close()

@@ -121,7 +121,10 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 			e.limit(l, i, len(tried)-1)
 		}
 	}
-	e.add("version", "%d; raising it gives everybody a fresh bucket", p.Version)
+	if p.CarryOver != 0 {
+		e.add("carried over", "a bucket that is not there yet begins with what version %d left", p.CarryOver)
+	}
+	e.add("version", "%d; raising it gives everybody a fresh bucket, unless carry_over then names this one", p.Version)
 	e.failure(p)
 	if c.asJSON {
 		c.json(e)
