@@ -194,7 +194,13 @@ func changeMaster(s *scope, l *lab, library string, difference time.Duration, v 
 		}
 	}
 	use()
-	if n := c.client.Wait(s.Context(), 1, 10*time.Second).Val(); n != 1 {
+	// WAIT waits for what was written on its own connection, and before it.
+	conn := c.client.Conn()
+	defer conn.Close()
+	if err := conn.Set(s.Context(), "proof:marker", difference.String(), time.Hour).Err(); err != nil {
+		s.Fatal(err)
+	}
+	if n := conn.Wait(s.Context(), 1, 10*time.Second).Val(); n != 1 {
 		s.Fatal("the replica does not follow")
 	}
 	now += difference.Microseconds()
