@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -215,10 +217,21 @@ func changeMaster(s *scope, l *lab, library string, difference time.Duration, v 
 		s.Fatal("the new master decides nothing")
 	}
 	use()
+	// The waits are tried from the shortest to the longest: a clock that goes back
+	// after one of them would show the next bucket what Redis has meanwhile expired.
+	type waiting struct {
+		life   *life
+		denied sentinel.Decision
+	}
+	var all []waiting
 	for _, b := range lives {
 		if d := c.at(now, b, v); !d.Allowed && d.RetryAfter > 0 {
-			c.waitExactly(now, b, v, d)
+			all = append(all, waiting{b, d})
 		}
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(a.denied.RetryAfter, b.denied.RetryAfter) })
+	for _, w := range all {
+		c.waitExactly(now, w.life, v, w.denied)
 	}
 }
 
