@@ -1,0 +1,4 @@
+// Command sentinel is the edge's data plane.
+package main
+
+func main() {}

@@ -1,0 +1,151 @@
+// Package config is the edge's file: strict YAML, read once, with every fault of
+// it reported at once and at its line.
+//
+// A field that is absent has its default; what zero means otherwise stands with
+// the field. After [Load] everything is set and in range.
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Config is a whole file.
+type Config struct {
+	Server    Server
+	Admin     Admin
+	RateLimit *RateLimit // of every route that has none of its own; nil: none
+	Sentinel  string     // path of the library's configuration, for mode distributed; relative to the file
+	Routes    []Route
+	Pools     []Pool // `backends` in the file
+}
+
+// Server is the listener for traffic.
+type Server struct {
+	Listen         string         // host:port; `port: 8080` is short for ":8080"
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	AccessLog      string         // "stdout" (default), "stderr", "off" or a file's path
+
+	MaxHeaderBytes    int           // 32 KiB; beyond: 431
+	MaxHeaderFields   int           // 100; beyond: 431
+	MaxURLBytes       int           // 8 KiB; beyond: 414
+	MaxBodyBytes      int64         // 10 MiB; beyond: 413
+	MaxConnections    int           // 10000; beyond, a connection waits to be accepted
+	ReadHeaderTimeout time.Duration // 5s
+	BodyIdleTimeout   time.Duration // 10s, from one read of a request's body to the next
+	WriteIdleTimeout  time.Duration // 30s, from one write of a response to the next
+	KeepAliveTimeout  time.Duration // 60s
+	TunnelIdleTimeout time.Duration // 5m, without a byte in either direction
+	RequestTimeout    time.Duration // 30s, of every route that has none of its own
+
+	DrainDelay time.Duration // 0s; how long SIGTERM leaves the listener open
+	Grace      time.Duration // 30s; how long requests in flight may take to end
+}
+
+// Admin is the operator's listener.
+type Admin struct {
+	Listen string // 127.0.0.1:9901
+}
+
+// Mode is who counts.
+type Mode string
+
+// The modes of a rate limit.
+const (
+	Local       Mode = "local"       // this process, in memory
+	Distributed Mode = "distributed" // a policy of the Sentinel library, on Redis
+)
+
+// RateLimit is a quota. In the file `enabled: false` switches it off, which here
+// is a nil *RateLimit.
+type RateLimit struct {
+	Mode Mode
+	// Of mode local: tokens, and tokens a second, both as exact microtokens.
+	Capacity, RefillRate int64
+	// Key is "client" (the peer's address, default), or "header:NAME".
+	Key string
+	// MaxClients bounds the memory of mode local: 100000, for all routes together.
+	// Only the file's own rate_limit may have it.
+	MaxClients int
+	// Policy is the endpoint id in the library's configuration, of mode distributed.
+	Policy string
+	Line   int
+}
+
+// Route leads requests to a pool.
+type Route struct {
+	Path        string   // a pattern, see package router
+	Methods     []string // none: all
+	Backend     string   // a pool's name
+	EitherSlash bool     // `trailing_slash: either`
+	Timeout     time.Duration
+	RateLimit   *RateLimit
+	Line        int
+}
+
+// Balance is how a backend is chosen.
+type Balance string
+
+// The ways to balance.
+const (
+	RoundRobin       Balance = "round_robin" // smooth and weighted; the default
+	LeastConnections Balance = "least_connections"
+	PowerOfTwo       Balance = "power_of_two"
+)
+
+// Pool is a set of backends that answer alike.
+type Pool struct {
+	Name        string
+	Balance     Balance
+	Backends    []Backend // `url` is short for one, `urls` for several of weight 1
+	Health      Health
+	Breaker     Breaker
+	MaxInFlight int  // per backend; 0: no bound
+	RewriteHost bool // `host: backend`; default `host: preserve`
+	Upgrades    []string // the protocols that may be switched to; default websocket
+
+	DialTimeout     time.Duration // 2s
+	TLSTimeout      time.Duration // 5s
+	ResponseTimeout time.Duration // 10s, from the request sent to the response's headers
+	IdleTimeout     time.Duration // 55s, of a kept connection; less than the backend's
+	MaxIdle         int           // 256 kept connections per backend
+	Line            int
+}
+
+// Backend is one server.
+type Backend struct {
+	URL    *url.URL // scheme and host, nothing else
+	Weight int      // 1; 0: gets nothing
+	Line   int
+}
+
+// HealthType is what a check does.
+type HealthType string
+
+// The types of checks. In the file `auto`, the default, is http if there is a
+// path, and else tcp.
+const (
+	HealthHTTP HealthType = "http"
+	HealthTCP  HealthType = "tcp"
+	HealthOff  HealthType = "off"
+)
+
+// Health is how a pool's backends are checked.
+type Health struct {
+	Type     HealthType
+	Path     string
+	Interval time.Duration // 2s, plus or minus a tenth
+	Timeout  time.Duration // 1s, at most the interval
+	Fall     int           // 3 failures in a row
+	Rise     int           // 2 successes in a row
+	Status   [2]int        // from, to: 200 to 399 pass
+}
+
+// Breaker is how a backend's circuit breaker is set.
+type Breaker struct {
+	Failures int           // 5 in a row; 0 in the file is a fault, `off` is -1
+	OpenFor  time.Duration // 30s
+	// FailureStatus are the final statuses that count as failures: 502, 503, 504.
+	FailureStatus []int
+}

@@ -1,0 +1,38 @@
+package proxy
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Record is what is known of one request when it has ended: a line of the access
+// log. It belongs to the proxy again when the observer has returned.
+type Record struct {
+	Start         time.Time
+	ID            string // X-Request-Id
+	Client        netip.Addr
+	Method        string
+	Host          string
+	Path          string // escaped, without the query
+	Route         string // its pattern; "" if there was none
+	Status        int    // 499: the client went away before there was one
+	Reason        Reason
+	BytesIn       int64 // of the body
+	BytesOut      int64
+	Duration      time.Duration
+	Upstream      time.Duration // spent waiting for backends' headers
+	Backend       string        // the last one's name
+	Pool          string
+	Attempts      int
+	RetryDelay    time.Duration
+	Breaker       string // the state of the backend's breaker when it was chosen
+	ConfigVersion int64
+	Proto         string
+	Upgrade       string // the protocol that was switched to
+}
+
+// Observer sees every request that has ended, on the request's goroutine: it
+// must not block, and must copy what it keeps.
+type Observer interface {
+	Ended(r *Record)
+}
