@@ -16,9 +16,14 @@ type Config struct {
 	Server    Server
 	Admin     Admin
 	RateLimit *RateLimit // of every route that has none of its own; nil: none
-	Sentinel  string     // path of the library's configuration, for mode distributed; relative to the file
+	Sentinel  string     // absolute path of the library's configuration, for mode distributed; in the file relative to it
 	Routes    []Route
 	Pools     []Pool // `backends` in the file
+
+	maxClients int
+	// origins are the environment variables that values come from, by the value's
+	// path in the effective configuration.
+	origins map[string]string
 }
 
 // Server is the listener for traffic.
@@ -45,7 +50,8 @@ type Server struct {
 
 // Admin is the operator's listener.
 type Admin struct {
-	Listen string // 127.0.0.1:9901
+	Listen      string // 127.0.0.1:9901
+	AllowRemote bool   // Listen may be more than the loopback
 }
 
 // Mode is who counts.
@@ -63,10 +69,10 @@ type RateLimit struct {
 	Mode Mode
 	// Of mode local: tokens, and tokens a second, both as exact microtokens.
 	Capacity, RefillRate int64
-	// Key is "client" (the peer's address, default), or "header:NAME".
+	// Key is "client" (the peer's address, default), or "header:NAME". "" in mode distributed.
 	Key string
 	// MaxClients bounds the memory of mode local: 100000, for all routes together.
-	// Only the file's own rate_limit may have it.
+	// In the file only the outermost rate_limit has it; here every one.
 	MaxClients int
 	// Policy is the endpoint id in the library's configuration, of mode distributed.
 	Policy string
@@ -75,13 +81,15 @@ type RateLimit struct {
 
 // Route leads requests to a pool.
 type Route struct {
-	Path        string   // a pattern, see package router
-	Methods     []string // none: all
-	Backend     string   // a pool's name
-	EitherSlash bool     // `trailing_slash: either`
-	Timeout     time.Duration
-	RateLimit   *RateLimit
-	Line        int
+	Path        string        // a pattern, see package router
+	Methods     []string      // none: all
+	Backend     string        // a pool's name
+	EitherSlash bool          // `trailing_slash: either`
+	Timeout     time.Duration // server.request_timeout, if the file has none here
+	// RateLimit is what counts for this route: its own, or else the Config's, by the
+	// same pointer. nil: none, even if the Config has one.
+	RateLimit *RateLimit
+	Line      int
 }
 
 // Balance is how a backend is chosen.
@@ -101,8 +109,8 @@ type Pool struct {
 	Backends    []Backend // `url` is short for one, `urls` for several of weight 1
 	Health      Health
 	Breaker     Breaker
-	MaxInFlight int  // per backend; 0: no bound
-	RewriteHost bool // `host: backend`; default `host: preserve`
+	MaxInFlight int      // per backend; 0: no bound
+	RewriteHost bool     // `host: backend`; default `host: preserve`
 	Upgrades    []string // the protocols that may be switched to; default websocket
 
 	DialTimeout     time.Duration // 2s
