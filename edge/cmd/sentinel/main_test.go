@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const sample, full = "../../configs/sample.yaml", "../../configs/edge.yaml"
+
+// sentinel runs a command line.
+func sentinel(args ...string) (code int, stdout, stderr string) {
+	var out, err strings.Builder
+	code = run(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// write puts a file into a directory of the test's own.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "edge.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
+	faulty := write(t, "routes: [{path: users, backend: b}]\nbackends: [{name: a}]\n")
+	for _, test := range []struct {
+		args     string
+		code     int
+		out, err string // parts; "" is that there is nothing
+	}{
+		{"", exitConfig, "", "sentinel is a reverse proxy."},
+		{"help", exitOK, "sentinel explain   say where a request would go", ""},
+		{"-h", exitOK, "Exit codes: 0 fine; 1", ""},
+		{"help explain", exitOK, "sentinel explain [flags] [METHOD] URL", ""},
+		{"check -h", exitOK, "-config FILE", ""},
+		{"explain --help", exitOK, "-H 'X-Api-Key: k1'", ""},
+		{"nonsense", exitConfig, "", `there is no command "nonsense"`},
+		{"check -nonsense", exitConfig, "", "flag provided but not defined: -nonsense; see sentinel help check"},
+		{"check -config", exitConfig, "", "flag needs an argument"},
+		{"check file.yaml", exitConfig, "", `"file.yaml" is one argument too many`},
+
+		{"check -config " + sample, exitOK, "fine, routes: 1, backends: 1", ""},
+		{"check --json -config " + sample, exitOK, `"ok": true`, ""},
+		{"check -config " + faulty, exitConfig, "", ":1: routes[0].path: users must begin with /\n"},
+		{"check -config " + faulty, exitConfig, "", ":1: routes[0].backend: there is no backend with this name; the names are a\n"},
+		{"check -config " + faulty, exitConfig, "", ":2: backends[0]: has no backend"},
+		{"check --json -config " + faulty, exitConfig, `"path": "routes[0].path"`, ""},
+		{"check -config /nonsense.yaml", exitConfig, "", "no such file"},
+		{"check -json -config /nonsense.yaml", exitConfig, `"ok": false`, ""},
+
+		{"config -config " + sample, exitOK, "max_idle: 256", ""},
+		{"config -json -config " + sample, exitOK, `"max_idle": 256`, ""},
+		{"config -config " + faulty, exitConfig, "", "must begin with /"},
+
+		{"routes -config " + full, exitOK, "GET,PATCH  /users/:id", ""},
+		{"routes -json -config " + full, exitOK, `"place": 1`, ""},
+		{"routes -config " + faulty, exitConfig, "", "must begin with /"},
+
+		{"explain /users -config " + sample, exitOK, "goes to * /users", ""},
+		{"explain -config " + full + " PATCH http://h/users/7?x -client 192.0.2.7", exitOK, "counted for 192.0.2.7/32", ""},
+		{"explain -json -config " + full + " /nowhere", exitOK, `"reason": "no_route"`, ""},
+		{"explain -config " + sample, exitConfig, "", "which URL?"},
+		{"explain a b c", exitConfig, "", `"c" is one argument too many`},
+		{"explain / -H nonsense", exitConfig, "", "must be 'Name: value'"},
+		{"explain / -client nonsense", exitConfig, "", "nonsense"},
+		{"explain / -config " + faulty, exitConfig, "", "must begin with /"},
+
+		{"version", exitOK, "sentinel ", ""},
+		{"--version", exitOK, "sentinel ", ""},
+		{"version -json", exitOK, `"version"`, ""},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			code, out, err := sentinel(strings.Fields(test.args)...)
+			if code != test.code {
+				t.Errorf("exit %d, want %d", code, test.code)
+			}
+			if !strings.Contains(out, test.out) || test.out == "" && out != "" {
+				t.Errorf("on stdout %q, want %q", out, test.out)
+			}
+			if !strings.Contains(err, test.err) || test.err == "" && err != "" {
+				t.Errorf("on stderr %q, want %q", err, test.err)
+			}
+			if strings.Contains(test.args, "json") && err == "" && !json.Valid([]byte(out)) {
+				t.Errorf("no JSON: %s", out)
+			}
+		})
+	}
+}
+
+func TestWhatConfigPrintsIsAFile(t *testing.T) {
+	t.Setenv("USERS_URL", "http://s3cret:1")
+	path := write(t, "routes: [{path: /, backend: a}]\nbackends: [{name: a, url: '${USERS_URL}'}]\n")
+	_, printed, _ := sentinel("config", "-config", path)
+	if strings.Contains(printed, "s3cret") || !strings.Contains(printed, "${USERS_URL}") {
+		t.Errorf("it prints\n%s", printed)
+	}
+	var first, second verdict
+	for into, path := range map[*verdict]string{&first: path, &second: write(t, printed)} {
+		_, out, _ := sentinel("check", "-json", "-config", path)
+		if err := json.Unmarshal([]byte(out), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !second.OK || first.Hash != second.Hash {
+		t.Errorf("%+v and %+v", first, second)
+	}
+}
+
+func TestHeadersOfARequestMayBeRepeated(t *testing.T) {
+	path := write(t, "rate_limit: {capacity: 1, refill_rate: 1, key: 'header:X-Tenant'}\nroutes: [{path: /, backend: a}]\nbackends: [{name: a, url: 'http://h:1'}]\n")
+	_, out, _ := sentinel("explain", "/", "-H", "X-Other: 1", "-H", "x-tenant: acme", "-config", path)
+	if !strings.Contains(out, "counted for X-Tenant: acme") {
+		t.Error(out)
+	}
+}
