@@ -20,13 +20,13 @@ type Snapshot struct {
 
 // Route is what happens to the requests of a pattern.
 type Route struct {
-	Pattern string
-	Pool    *upstream.Pool
-	PoolName string
-	Limit   Limiter // nil: none
-	Timeout time.Duration
-	RewriteHost bool
-	Upgrades []string
+	Pattern       string
+	Pool          *upstream.Pool
+	PoolName      string
+	Limit         Limiter // nil: none
+	Timeout       time.Duration
+	RewriteHost   bool
+	Upgrades      []string
 	FailureStatus []int // what counts on the backend's breaker
 }
 

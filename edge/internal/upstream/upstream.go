@@ -34,7 +34,9 @@ type Generation struct{}
 // Generation builds the pools of a configuration, and begins to check whom it
 // does not know yet. probe is the longest that a request may take, for the lease of a
 // breaker's probe.
-func (r *Registry) Generation(pools []config.Pool, probe time.Duration) *Generation { panic("to be written") }
+func (r *Registry) Generation(pools []config.Pool, probe time.Duration) *Generation {
+	panic("to be written")
+}
 
 // Pool returns the pool of that name; nil if there is none.
 func (g *Generation) Pool(name string) *Pool { panic("to be written") }
