@@ -63,13 +63,17 @@ const (
 	Failure
 )
 
-// Settings are fixed for the life of a breaker.
+// Settings of a breaker. All but OnChange can be changed while it works, see
+// Adjust.
 type Settings struct {
 	// Failures is how many consecutive failures open the breaker; at least 1.
 	Failures int
-	// OpenFor is how long it stays open, and how long a probe that never
-	// reports may hold its slot; more than 0.
+	// OpenFor is how long it stays open; more than 0.
 	OpenFor time.Duration
+	// ProbeLease is how long a probe that never reports may hold its slot. It
+	// should be longer than a call can take: a probe that outlives its lease no
+	// longer counts. Zero is OpenFor; not negative.
+	ProbeLease time.Duration
 	// OnChange is called after each transition, outside the breaker's lock and
 	// on the goroutine that caused it. Two transitions in quick succession may
 	// be reported out of order: read State where the latest one matters. May be
@@ -80,7 +84,7 @@ type Settings struct {
 // Breaker is safe for concurrent use. Make one with New; the zero value is not
 // usable.
 type Breaker struct {
-	settings Settings
+	settings Settings // OnChange never changes, the rest is for who holds mu
 
 	// Written under mu, read without. Whoever reads both reads era first.
 	era atomic.Uint64
@@ -115,12 +119,55 @@ func (p Pass) Probe() bool { return stateOf(p.era) == HalfOpen }
 // New returns a closed breaker. It panics on settings that could never open or
 // never close it.
 func New(s Settings) *Breaker {
-	if s.Failures < 1 || s.OpenFor <= 0 {
-		panic("breaker: Settings need Failures >= 1 and OpenFor > 0")
-	}
-	b := &Breaker{settings: s}
+	b := &Breaker{settings: s.checked()}
 	b.era.Store(1<<stateBits | uint64(Closed))
 	return b
+}
+
+// checked returns the settings with a lease, and panics if they cannot work.
+func (s Settings) checked() Settings {
+	if s.Failures < 1 || s.OpenFor <= 0 || s.ProbeLease < 0 {
+		panic("breaker: Settings need Failures >= 1, OpenFor > 0 and ProbeLease >= 0")
+	}
+	if s.ProbeLease == 0 {
+		s.ProbeLease = s.OpenFor
+	}
+	return s
+}
+
+// Adjust changes the settings of a breaker at work; OnChange stays what it was.
+// What has been decided stays: the state and the failures that were counted, and
+// a period or a lease that has begun ends when it would have. So a count that is
+// at or beyond a lower Failures opens the breaker with the next failure. It
+// panics as New does.
+func (b *Breaker) Adjust(s Settings) {
+	s = s.checked()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settings.Failures, b.settings.OpenFor, b.settings.ProbeLease = s.Failures, s.OpenFor, s.ProbeLease
+}
+
+// Ready reports whether Acquire would let a call pass at now, and takes nothing.
+// By the time of an Acquire another caller may have been faster. An open breaker
+// whose period is over is ready: who chooses among several backends must not
+// leave it out, for without a caller it never closes.
+func (b *Breaker) Ready(now time.Duration) bool { return b.Wait(now) == 0 }
+
+// Wait is how long after now the next call may pass at the latest: 0 if one may
+// at once, else what is left of the open period, or of the lease of the probe
+// that is out. The probe's success lets everybody pass before.
+func (b *Breaker) Wait(now time.Duration) time.Duration {
+	if stateOf(b.era.Load()) == Closed {
+		return 0
+	}
+	until := b.until.Load()
+	if int64(now) >= until {
+		return 0
+	}
+	if until > math.MaxInt64+min(int64(now), 0) { // the difference is beyond what can be told
+		return math.MaxInt64
+	}
+	return time.Duration(until - int64(now))
 }
 
 // Acquire asks whether a call may be made at now. Where it returns false the
@@ -150,7 +197,7 @@ func (b *Breaker) acquireProbe(now time.Duration) (Pass, bool) {
 	}
 	// A new generation even where the state stays: the late result of a lost
 	// probe must not speak for the one that took its slot.
-	b.until.Store(after(now, b.settings.OpenFor))
+	b.until.Store(after(now, b.settings.ProbeLease))
 	p := Pass{b.enter(HalfOpen)}
 	b.mu.Unlock()
 	b.changed(from, HalfOpen)

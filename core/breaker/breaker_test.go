@@ -248,15 +248,109 @@ func TestOpenForEver(t *testing.T) {
 	refused(t, b, 1<<60)
 }
 
-func TestNewPanicsOnSettingsThatCannotWork(t *testing.T) {
-	for _, s := range []Settings{{}, {Failures: 1}, {OpenFor: time.Second}} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("New(%+v) did not panic", s)
-				}
+// The lease of a probe is its own: it may be longer or shorter than the open period.
+func TestAProbeHasItsLease(t *testing.T) {
+	for _, lease := range []time.Duration{openFor / 3, 3 * openFor} {
+		b := New(Settings{Failures: threshold, OpenFor: openFor, ProbeLease: lease})
+		now := start
+		open(t, b, now)
+		refused(t, b, now+openFor-1)
+		now += openFor
+		if _, ok := b.Acquire(now); !ok {
+			t.Fatal("the open period is over and nobody may probe")
+		}
+		refused(t, b, now+lease-1)
+		report(t, b, now+lease, Success)
+		if b.State() != Closed {
+			t.Fatalf("lease %v: after the second probe: %v, want closed", lease, b.State())
+		}
+	}
+}
+
+func TestReadyAndWaitTellWhatAcquireWouldDo(t *testing.T) {
+	b, now := newTest(nil), start
+	ready := func(now, wait time.Duration) {
+		t.Helper()
+		if got := b.Wait(now); got != wait || b.Ready(now) != (wait == 0) {
+			t.Fatalf("%v: waits %v, ready %t; want %v", b.State(), got, b.Ready(now), wait)
+		}
+	}
+	ready(now, 0)
+	open(t, b, now)
+	ready(now, openFor)
+	ready(now+openFor-1, 1)
+	ready(now+openFor, 0) // and nothing was taken
+	ready(now+openFor, 0)
+	if b.State() != Open {
+		t.Fatalf("asking made it %v", b.State())
+	}
+	now += openFor
+	probe, _ := b.Acquire(now)
+	ready(now+1, openFor-1)
+	b.Report(now+1, probe, Neutral)
+	ready(now+1, 0)
+	report(t, b, now+1, Success)
+	ready(now+1, 0)
+}
+
+// Differences of instants that are far apart do not overflow.
+func TestWaitAtTheEndsOfTime(t *testing.T) {
+	b := New(Settings{Failures: 1, OpenFor: math.MaxInt64})
+	report(t, b, time.Hour, Failure)
+	if got := b.Wait(-time.Hour); got != math.MaxInt64 {
+		t.Errorf("waits %v, want for ever", got)
+	}
+	if got := b.Wait(time.Hour); got != math.MaxInt64-time.Hour {
+		t.Errorf("waits %v, want an hour less than for ever", got)
+	}
+}
+
+func TestAdjustKeepsWhatWasDecided(t *testing.T) {
+	var changes []State
+	b, now := newTest(&changes), start
+	open(t, b, now)
+	b.Adjust(Settings{Failures: 2, OpenFor: 3 * openFor, ProbeLease: openFor / 2})
+	refused(t, b, now+openFor-1)
+	now += openFor // as it was when it opened
+	if _, ok := b.Acquire(now); !ok {
+		t.Fatal("new settings made a period longer that had begun")
+	}
+	refused(t, b, now+openFor/2-1)
+	now += openFor / 2 // the new lease
+	report(t, b, now, Failure)
+	refused(t, b, now+3*openFor-1) // the new period
+	report(t, b, now+3*openFor, Success)
+	if len(changes) != 5 {
+		t.Errorf("transitions %v: OnChange went missing", changes)
+	}
+}
+
+func TestAdjustCountsOn(t *testing.T) {
+	b, now := newTest(nil), start
+	for range threshold - 1 {
+		report(t, b, now, Failure)
+	}
+	b.Adjust(Settings{Failures: 2, OpenFor: openFor})
+	if b.State() != Closed {
+		t.Fatalf("Adjust alone made it %v", b.State())
+	}
+	report(t, b, now, Failure)
+	if b.State() != Open {
+		t.Fatalf("a failure beyond the new number: %v, want open", b.State())
+	}
+}
+
+func TestSettingsThatCannotWorkPanic(t *testing.T) {
+	for _, s := range []Settings{{}, {Failures: 1}, {OpenFor: time.Second}, {Failures: 1, OpenFor: 1, ProbeLease: -1}} {
+		for name, use := range map[string]func(Settings){"New": func(s Settings) { New(s) }, "Adjust": newTest(nil).Adjust} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s(%+v) did not panic", name, s)
+					}
+				}()
+				use(s)
 			}()
-			New(s)
-		}()
+		}
 	}
 }

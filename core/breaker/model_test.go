@@ -15,6 +15,7 @@ import (
 const (
 	failures = 3
 	openFor  = 100 * time.Second
+	lease    = 60 * time.Second // of a probe
 )
 
 // model is what the breaker promises, one operation after the other. It is
@@ -34,12 +35,20 @@ func (m *model) acquire(now time.Duration, pass uint64) (ok, probe bool) {
 	case m.state == breaker.Closed:
 		m.counts |= pass
 		return true, false
-	case m.state == breaker.HalfOpen && !m.probing, now >= m.until:
-		m.state, m.probing, m.until, m.counts = breaker.HalfOpen, true, now+openFor, pass
+	case m.wait(now) == 0:
+		m.state, m.probing, m.until, m.counts = breaker.HalfOpen, true, now+lease, pass
 		return true, true
 	default:
 		return false, false
 	}
+}
+
+// wait is how long until the next may pass, if nobody reports.
+func (m *model) wait(now time.Duration) time.Duration {
+	if m.state == breaker.Closed || m.state == breaker.HalfOpen && !m.probing {
+		return 0
+	}
+	return max(m.until-now, 0)
 }
 
 func (m *model) report(now time.Duration, pass uint64, o breaker.Outcome) {
@@ -82,6 +91,7 @@ type op struct {
 
 	ok, probe bool
 	state     breaker.State
+	wait      time.Duration
 	pass      breaker.Pass
 
 	began, ended int64
@@ -94,6 +104,7 @@ const (
 	report
 	reset
 	look
+	wait
 )
 
 func run(b *breaker.Breaker, o *op, pass breaker.Pass) {
@@ -107,6 +118,8 @@ func run(b *breaker.Breaker, o *op, pass breaker.Pass) {
 		b.Reset()
 	case look:
 		o.state = b.State()
+	case wait:
+		o.wait = b.Wait(o.now)
 	}
 }
 
@@ -123,6 +136,8 @@ func (m model) explains(o *op, i int) (model, bool) {
 		m.reset()
 	case look:
 		return m, m.state == o.state
+	case wait:
+		return m, m.wait(o.now) == o.wait
 	}
 	return m, true
 }
@@ -132,7 +147,7 @@ func randomOutcome(r *rand.Rand) breaker.Outcome {
 }
 
 func randomPause(r *rand.Rand) time.Duration {
-	return []time.Duration{0, 0, 0, time.Second, openFor / 2, openFor - 1, openFor, openFor + 1}[r.IntN(8)]
+	return []time.Duration{0, 0, 0, time.Second, lease - 1, lease, openFor - 1, openFor, openFor + 1}[r.IntN(9)]
 }
 
 // Operations one after the other, with up to 40 calls out at a time whose
@@ -143,7 +158,7 @@ func TestAgainstTheModel(t *testing.T) {
 	late := 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(31, seed))
-		b := breaker.New(breaker.Settings{Failures: failures, OpenFor: openFor})
+		b := breaker.New(breaker.Settings{Failures: failures, OpenFor: openFor, ProbeLease: lease})
 		var m model
 		type call struct {
 			pass breaker.Pass
@@ -183,6 +198,9 @@ func TestAgainstTheModel(t *testing.T) {
 			}
 			if got := b.State(); got != m.state {
 				t.Fatalf("seed %d, step %d: %v, the model: %v", seed, step, got, m.state)
+			}
+			if got, want := b.Wait(now), m.wait(now); got != want || b.Ready(now) != (want == 0) {
+				t.Fatalf("seed %d, step %d: waits %v, ready %t; the model waits %v", seed, step, got, b.Ready(now), want)
 			}
 			seen[m.state]++
 		}
@@ -225,7 +243,7 @@ const callers, rounds = 3, 8
 // number, the began of its acquire.
 func history(seed uint64) (ops []op, changes [][2]breaker.State, final breaker.State) {
 	var mu sync.Mutex
-	b := breaker.New(breaker.Settings{Failures: failures, OpenFor: openFor, OnChange: func(from, to breaker.State) {
+	b := breaker.New(breaker.Settings{Failures: failures, OpenFor: openFor, ProbeLease: lease, OnChange: func(from, to breaker.State) {
 		mu.Lock()
 		changes = append(changes, [2]breaker.State{from, to})
 		mu.Unlock()
@@ -256,6 +274,8 @@ func history(seed uint64) (ops []op, changes [][2]breaker.State, final breaker.S
 					o.kind = look
 				case k == 1:
 					o.kind = reset
+				case k == 11:
+					o.kind = wait
 				case k < 7 && len(out) > 0:
 					i := r.IntN(len(out))
 					o.kind, o.of, o.outcome, pass = report, int(out[i].began), randomOutcome(r), out[i].pass
