@@ -1,0 +1,190 @@
+package upstream
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sentinelgo/sentinel/core/breaker"
+	"github.com/sentinelgo/sentinel/edge/internal/config"
+)
+
+// shortestLease is how long a breaker's probe may take at least.
+const shortestLease = 10 * time.Second
+
+// identity is what makes a backend the same from one configuration to the next.
+type identity struct{ pool, scheme, host, port string }
+
+func identify(pool string, u *url.URL) identity {
+	id := identity{pool, strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()}
+	if id.port == "" {
+		id.port = "80"
+		if id.scheme == "https" {
+			id.port = "443"
+		}
+	}
+	return id
+}
+
+// address is host:port.
+func (id identity) address() string { return net.JoinHostPort(id.host, id.port) }
+
+// settings are what a configuration says about a backend beyond its identity.
+type settings struct {
+	health   config.Health
+	failures int // that open the breaker; below 1: it is not asked
+	openFor  time.Duration
+	lease    time.Duration
+	transport
+}
+
+func settingsOf(c *config.Pool, lease time.Duration) settings {
+	return settings{
+		health:   c.Health,
+		failures: c.Breaker.Failures,
+		openFor:  c.Breaker.OpenFor,
+		lease:    lease,
+		transport: transport{
+			dial: c.DialTimeout, tls: c.TLSTimeout, response: c.ResponseTimeout,
+			idle: c.IdleTimeout, maxIdle: c.MaxIdle,
+		},
+	}
+}
+
+// guarded reports whether there is to be a breaker.
+func (s settings) guarded() bool { return s.failures >= 1 }
+
+// holding is one generation's wish for a backend.
+type holding struct {
+	by       *Generation
+	settings settings
+}
+
+// newest is whose wish decides; there is one.
+func newest(h []holding) settings { return h[len(h)-1].settings }
+
+func without(h []holding, g *Generation) []holding {
+	return slices.DeleteFunc(h, func(h holding) bool { return h.by == g })
+}
+
+// Backend is one server and its state. It is safe for concurrent use.
+type Backend struct {
+	registry *Registry
+	identity identity
+	url      *url.URL
+	name     string
+
+	breaker   *breaker.Breaker
+	inFlight  atomic.Int64
+	standing  atomic.Uint32 // health's, for who chooses
+	nextCheck atomic.Int64  // by the registry's clock; 0: there is none
+	link      atomic.Pointer[link]
+
+	mu          sync.Mutex
+	holders     []holding // oldest first
+	applied     settings
+	health      health
+	lastCheck   time.Time
+	lastError   string        // of the last check; "": it passed
+	lastFailure string        // of the last check that failed
+	checker     *checker      // nil: there is none
+	once        chan struct{} // closed when there has been a check, or will be none
+}
+
+func newBackend(r *Registry, id identity, s settings) *Backend {
+	b := &Backend{
+		registry: r, identity: id, name: id.address(),
+		url:  &url.URL{Scheme: id.scheme, Host: id.address()},
+		once: make(chan struct{}),
+	}
+	guard := breaker.Settings{Failures: 1, OpenFor: time.Second} // for when there is to be none
+	if s.guarded() {
+		guard = breaker.Settings{Failures: s.failures, OpenFor: s.openFor, ProbeLease: s.lease}
+	}
+	if changed := r.options.Changed; changed != nil {
+		guard.OnChange = func(from, to breaker.State) { changed(id.pool, b.name, from, to) }
+	}
+	b.breaker = breaker.New(guard)
+	b.applied = s
+	b.link.Store(newLink(r, b.url, s.transport))
+	b.check(s.health)
+	return b
+}
+
+// Name is its host and port.
+func (b *Backend) Name() string { return b.name }
+
+// URL is its scheme, host and port. It is not to be changed.
+func (b *Backend) URL() *url.URL { return b.url }
+
+// Breaker is the state of its breaker, at this moment.
+func (b *Backend) Breaker() breaker.State { return b.breaker.State() }
+
+// RoundTrip sends one request on a connection of this backend: the one place
+// through which traffic reaches it, as http.RoundTripper says. The request's URL has
+// the backend's scheme and host. A connection that could not be made
+// is a *net.OpError whose Op is "dial".
+func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
+	return b.link.Load().RoundTrip(r)
+}
+
+// hold has g keep the backend, with its settings from now on.
+func (b *Backend) hold(g *Generation, s settings) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holders = append(b.holders, holding{g, s})
+	b.apply(s)
+}
+
+// letGo ends g's hold, and reports whether it was the last.
+func (b *Backend) letGo(g *Generation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holders = without(b.holders, g)
+	if len(b.holders) > 0 {
+		b.apply(newest(b.holders))
+		return false
+	}
+	b.endChecker()
+	b.settle()
+	b.setHealth(health{standing: removed})
+	b.link.Load().CloseIdleConnections()
+	return true
+}
+
+// stop ends the checks and the idle connections, not the requests.
+func (b *Backend) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endChecker()
+	b.settle()
+	b.link.Load().CloseIdleConnections()
+}
+
+// apply brings the backend to s; the caller holds the lock.
+func (b *Backend) apply(s settings) {
+	was := b.applied
+	b.applied = s
+	if s.guarded() && (was.failures != s.failures || was.openFor != s.openFor || was.lease != s.lease) {
+		b.breaker.Adjust(breaker.Settings{Failures: s.failures, OpenFor: s.openFor, ProbeLease: s.lease})
+	}
+	if was.transport != s.transport {
+		b.link.Swap(newLink(b.registry, b.url, s.transport)).CloseIdleConnections()
+	}
+	if was.health != s.health {
+		b.check(s.health)
+	}
+}
+
+// ended is what a lease does at the end of its request.
+func (b *Backend) ended() {
+	b.inFlight.Add(-1)
+	if standing(b.standing.Load()) == removed {
+		b.link.Load().CloseIdleConnections()
+	}
+}

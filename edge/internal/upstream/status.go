@@ -1,0 +1,52 @@
+package upstream
+
+import (
+	"time"
+
+	"github.com/sentinelgo/sentinel/core/breaker"
+)
+
+// Status is how a backend is, at this moment, for a page and for metrics.
+type Status struct {
+	Pool, Backend string
+	URL           string // its scheme, host and port
+	Health        string // "unknown", "healthy", "unhealthy", "unchecked", "removed"
+	LastError     string // of its last check, if that failed; "" if it passed
+	// LastCheck is when that was, NextCheck when the next one begins; zero: there
+	// was none, or there will be none, or it is under way.
+	LastCheck, NextCheck time.Time
+	Breaker              breaker.State // closed, too, where the pool has none
+	// RetryAfter is when the breaker lets the next request pass at the latest; 0: now.
+	RetryAfter time.Duration
+	InFlight   int64
+	Weight     int
+}
+
+// Status lists the backends of a generation, in the order of the file.
+func (g *Generation) Status() []Status {
+	var all []Status
+	for _, p := range g.pools {
+		for _, m := range p.members {
+			all = append(all, p.status(m))
+		}
+	}
+	return all
+}
+
+func (p *Pool) status(m member) Status {
+	b := m.backend
+	s := Status{
+		Pool: p.name, Backend: b.name, URL: b.url.String(),
+		InFlight: b.inFlight.Load(), Weight: int(m.weight),
+	}
+	if p.guarded {
+		s.Breaker, s.RetryAfter = b.breaker.State(), b.breaker.Wait(p.registry.now())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.Health, s.LastError, s.LastCheck = b.health.standing.String(), b.lastError, b.lastCheck
+	if next := b.nextCheck.Load(); next != 0 && b.registry.now() < time.Duration(next) {
+		s.NextCheck = b.registry.epoch.Add(time.Duration(next))
+	}
+	return s
+}

@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// transport is how a backend is spoken to; the zero durations are no limit.
+type transport struct {
+	dial, tls, response, idle time.Duration
+
+	maxIdle int // connections that are kept; 0: none
+}
+
+// dialer makes connections, as net.Dialer does.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// link is the connections to one backend. What stands behind it may become a
+// client that does less than net/http's; nobody else knows which it is.
+type link struct{ *http.Transport }
+
+// newLink is net/http's, told to leave requests and responses as they are:
+// nothing is decompressed, and no proxy of the environment comes between. It
+// speaks HTTP/1.1 only, whatever TLS would offer, so that a connection carries
+// one request.
+func newLink(r *Registry, to *url.URL, t transport) *link {
+	kept := t.maxIdle
+	if kept == 0 {
+		kept = -1 // to net/http 0 is 2
+	}
+	return &link{&http.Transport{
+		DialContext:           dialOnly(r.dialer(t.dial), to.Host),
+		TLSClientConfig:       r.tls(),
+		TLSHandshakeTimeout:   t.tls,
+		ResponseHeaderTimeout: t.response,
+		ExpectContinueTimeout: time.Second, // that long a body waits for its 100
+		IdleConnTimeout:       t.idle,
+		MaxIdleConnsPerHost:   kept,
+		DisableCompression:    true,
+		Protocols:             http1(),
+	}}
+}
+
+// dialOnly dials one address, whatever a request's URL says.
+func dialOnly(dial dialer, address string) dialer {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dial(ctx, network, address)
+	}
+}
+
+// dialer of traffic and of checks.
+func (r *Registry) dialer(timeout time.Duration) dialer {
+	if r.dial != nil {
+		return r.dial
+	}
+	return (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext
+}
+
+// tls returns a configuration of its own to each transport, which may change it.
+func (r *Registry) tls() *tls.Config {
+	if r.options.TLS == nil {
+		return nil
+	}
+	return r.options.TLS.Clone()
+}
+
+func http1() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	return p
+}

@@ -1,0 +1,200 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
+)
+
+// backend is a server that knows its connections.
+type backend struct {
+	*httptest.Server
+
+	mu    sync.Mutex
+	state map[net.Conn]http.ConnState
+	made  int
+}
+
+func newBackendServer(t *testing.T, h http.HandlerFunc) *backend {
+	t.Helper()
+	b := &backend{Server: httptest.NewUnstartedServer(h), state: map[net.Conn]http.ConnState{}}
+	b.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	b.Config.ConnState = func(c net.Conn, s http.ConnState) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if s == http.StateNew {
+			b.made++
+		}
+		b.state[c] = s
+	}
+	b.Start()
+	t.Cleanup(b.Close)
+	return b
+}
+
+// connections are those that were made, and those that are open.
+func (b *backend) connections() (made, open int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.state {
+		if s != http.StateClosed {
+			open++
+		}
+	}
+	return b.made, open
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+
+// get is a whole request by way of p.
+func get(t *testing.T, p *Pool, path string) (string, error) {
+	t.Helper()
+	l := acquire(t, p)
+	defer l.Done()
+	response, err := l.Backend().RoundTrip(request(t, l.Backend(), path))
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return string(body), err
+}
+
+func request(t *testing.T, b *Backend, path string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.URL().String()+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func must(t *testing.T, p *Pool) {
+	t.Helper()
+	if body, err := get(t, p, "/"); body != "ok" || err != nil {
+		t.Fatalf("%q, %v", body, err)
+	}
+}
+
+func TestRequestsAndResponsesStayAsTheyAre(t *testing.T) {
+	t.Setenv("HTTP_PROXY", refusing(t))
+	t.Setenv("NO_PROXY", "")
+	s := newBackendServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "" {
+			t.Error("the transport asks for an encoding")
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, "not really")
+	})
+	p := single(t, poolOf(t, s.URL))
+	if body, err := get(t, p, "/"); body != "not really" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	s := newBackendServer(t, ok)
+	p := single(t, poolOf(t, s.URL))
+	for range 50 {
+		must(t, p)
+	}
+	if made, _ := s.connections(); made != 1 {
+		t.Errorf("%d connections", made)
+	}
+}
+
+func TestNoConnectionIsKeptWhereNoneMayBe(t *testing.T) {
+	s := newBackendServer(t, ok)
+	c := poolOf(t, s.URL)
+	c.MaxIdle = 0
+	p := single(t, c)
+	for range 3 {
+		must(t, p)
+	}
+	eventually(t, "all are closed", func() bool { made, open := s.connections(); return made == 3 && open == 0 })
+}
+
+func TestManyConnectionsAreKept(t *testing.T) {
+	all := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Add(40)
+	s := newBackendServer(t, func(w http.ResponseWriter, r *http.Request) { waiting.Done(); <-all; ok(w, r) })
+	p := single(t, poolOf(t, s.URL))
+	go func() { waiting.Wait(); close(all) }()
+	var clients sync.WaitGroup
+	for range 40 {
+		clients.Go(func() { must(t, p) })
+	}
+	clients.Wait()
+	if made, open := s.connections(); made != 40 || open != 40 {
+		t.Errorf("%d made, %d open, want 40 of each", made, open)
+	}
+}
+
+func TestADialThatFailedIsSeenAsOne(t *testing.T) {
+	_, err := get(t, single(t, poolOf(t, refusing(t))), "/")
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		t.Errorf("%T %v", err, err)
+	}
+	s := newBackendServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err = get(t, single(t, poolOf(t, s.URL)), "/")
+	if err == nil || errors.As(err, &op) && op.Op == "dial" {
+		t.Errorf("%T %v", err, err)
+	}
+}
+
+func TestAResponseHasItsTime(t *testing.T) {
+	c := poolOf(t, listen(t, nil))
+	c.ResponseTimeout = 50 * time.Millisecond
+	_, err := get(t, single(t, c), "/")
+	var late net.Error
+	if !errors.As(err, &late) || !late.Timeout() {
+		t.Errorf("%T %v", err, err)
+	}
+}
+
+func TestTrafficVerifiesCertificatesAndSpeaksHTTP1(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	if _, err := get(t, single(t, poolOf(t, s.URL)), "/"); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("nobody knows its authority: %v", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	r := newTest(t, Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
+	p := r.Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout).Pool("pool")
+	if body, err := get(t, p, "/"); body != "HTTP/1.1" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// A request whose URL names another host goes to the backend all the same.
+func TestARequestGoesNowhereElse(t *testing.T) {
+	s := newBackendServer(t, ok)
+	b := single(t, poolOf(t, s.URL)).members[0].backend
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, refusing(t), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := b.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+}
