@@ -1,7 +1,6 @@
 package sentinel
 
 import (
-	"hash/maphash"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -42,13 +41,13 @@ const (
 // subjects keeps the subjects that came last, in sets of a few slots. Which set
 // is a subject's nobody outside can know, for the hash is seeded by the process.
 type subjects struct {
-	seed maphash.Seed
+	hash bucket.Hasher
 	// slotted: the store is a cluster, which has a slot for each key.
 	slotted bool
 	sets    [subjectSets][subjectWays]atomic.Pointer[subject]
 }
 
-func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
+func newSubjects() *subjects { return &subjects{hash: bucket.NewHasher()} }
 
 // of returns the subject at an endpoint whose identity is the prefix and the
 // name. They come apart so that one who is known is found without a new text;
@@ -60,7 +59,7 @@ func (c *subjects) of(e *endpoint, prefix, name string) *subject {
 // under is of for a subject under a rule of the endpoint that is not the
 // policy's own: that of a plan.
 func (c *subjects) under(e *endpoint, r *rule, prefix, name string) *subject {
-	hash := maphash.String(c.seed, name) + uint64(r.number)*0x9e3779b97f4a7c15
+	hash := c.hash.Hash(name) + uint64(r.number)*0x9e3779b97f4a7c15
 	set := &c.sets[hash%subjectSets]
 	slot := &set[hash/subjectSets%subjectWays] // to be taken, unless one is empty
 	for i := range set {

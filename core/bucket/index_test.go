@@ -50,7 +50,7 @@ func TestIndexAgainstAMap(t *testing.T) {
 func TestIndexIsSearchedWhileItChanges(t *testing.T) {
 	t.Parallel()
 	x := newIndex(64)
-	var h hasher
+	h := NewHasher()
 	keys := make([]string, 100)
 	for i := range keys {
 		keys[i] = fmt.Sprint("key", i)
@@ -62,7 +62,7 @@ func TestIndexIsSearchedWhileItChanges(t *testing.T) {
 		all.Go(func() {
 			for i := w; !stop.Load(); i++ {
 				key := keys[i%len(keys)]
-				if e := x.find(h.hash(key), key); e != nil {
+				if e := x.find(h.Hash(key), key); e != nil {
 					found.Add(1)
 					if e.key != key {
 						t.Errorf("searched %q, found %q", key, e.key)
@@ -77,11 +77,11 @@ func TestIndexIsSearchedWhileItChanges(t *testing.T) {
 	for i := 0; i < 20_000 || found.Load() < 1000; i++ {
 		key := keys[r.IntN(len(keys))]
 		if e := known[key]; e != nil {
-			x.remove(h.hash(key), e)
+			x.remove(h.Hash(key), e)
 			delete(known, key)
 		} else if !x.full() {
 			known[key] = &entry{key: key}
-			x.add(h.hash(key), known[key])
+			x.add(h.Hash(key), known[key])
 		}
 	}
 	stop.Store(true)
@@ -105,11 +105,11 @@ func TestHashSpreads(t *testing.T) {
 	} {
 		// One seed in thirty shows what the others hide.
 		for range 30 {
-			h := newHasher()
+			h := NewHasher()
 			var counts [slots]float64
 			seen := make(map[uint64]struct{}, keys)
 			for i := range keys {
-				sum := h.hash(key(i))
+				sum := h.Hash(key(i))
 				if _, twice := seen[sum]; twice || sum == 0 {
 					t.Fatalf("%s: %q has the hash %x, as has another", name, key(i), sum)
 				}
@@ -131,16 +131,16 @@ func TestHashSpreads(t *testing.T) {
 // Every byte of a key counts, and so does the seed.
 func TestHashReadsAllOfAKey(t *testing.T) {
 	t.Parallel()
-	h, other := newHasher(), newHasher()
+	h, other := NewHasher(), NewHasher()
 	for length := range 70 {
 		key := []byte(strings.Repeat("a", length))
-		sum := h.hash(string(key))
-		if sum == other.hash(string(key)) {
+		sum := h.Hash(string(key))
+		if sum == other.Hash(string(key)) {
 			t.Errorf("length %d: two seeds, one hash", length)
 		}
 		for i := range key {
 			key[i] ^= 1
-			if h.hash(string(key)) == sum {
+			if h.Hash(string(key)) == sum {
 				t.Errorf("length %d: byte %d does not count", length, i)
 			}
 			key[i] ^= 1

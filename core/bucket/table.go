@@ -42,7 +42,7 @@ type Place struct{ entry atomic.Pointer[entry] }
 // refills is never dropped. About 110 bytes per key, and the text of the key.
 type Table struct {
 	most  int
-	hash  hasher
+	hash  Hasher
 	index atomic.Pointer[index]
 	_     [64]byte // what every decision reads is not on a line with what newcomers write
 
@@ -72,7 +72,7 @@ func NewTable(most int) *Table {
 	if most < 1 {
 		panic("bucket: NewTable expects at least 1 key")
 	}
-	t := &Table{most: most, hash: newHasher()}
+	t := &Table{most: most, hash: NewHasher()}
 	t.index.Store(newIndex(8))
 	return t
 }
@@ -134,7 +134,7 @@ func (t *Table) remove(key string) {
 }
 
 // lookup finds the entry of a key, for certain if the table is held.
-func (t *Table) lookup(key string) *entry { return t.index.Load().find(t.hash.hash(key), key) }
+func (t *Table) lookup(key string) *entry { return t.index.Load().find(t.hash.Hash(key), key) }
 
 // find finds an item's entry, which may be dead, or nil. It may miss one.
 func (t *Table) find(item *Item) *entry {
@@ -359,13 +359,13 @@ func (t *Table) add(item *Item, s State) {
 		x = x.grown()
 		t.index.Store(x)
 	}
-	x.add(t.hash.hash(e.key), e)
+	x.add(t.hash.Hash(e.key), e)
 }
 
 // drop forgets an entry that was killed. The table is held.
 func (t *Table) drop(e *entry) {
 	t.expires.remove(e)
-	t.index.Load().remove(t.hash.hash(e.key), e)
+	t.index.Load().remove(t.hash.Hash(e.key), e)
 }
 
 // schedule has e looked at when s has expired.
