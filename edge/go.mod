@@ -8,6 +8,8 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6
 )
 
+require github.com/coder/websocket v1.8.15 // indirect
+
 replace (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp => ../adapters/sentinelhttp
 	github.com/sentinelgo/sentinel/core => ../core

@@ -1,0 +1,182 @@
+package observe
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sentinelgo/sentinel/edge/internal/upstream"
+)
+
+// View is how the data plane is at one moment.
+type View struct {
+	Build   string    // the program's version
+	Started time.Time // of the process
+
+	Version  int64     // of the configuration in force; 0: none
+	Hash     string    // of its content
+	Source   string    // where it came from: "file", "control" or "disk"
+	Applied  time.Time // when it came into force
+	Rejected int64     // how many were refused since the start
+	LastFail string    // why the last of these was
+	Control  string    // of the control plane: "none" if the file is all there is
+
+	Routes   []Route
+	Backends []upstream.Status
+	Tunnels  int
+
+	LimiterClients  int
+	LimiterMost     int
+	LimiterOverflow int64
+}
+
+// Route is a line of the page's table of routes.
+type Route struct {
+	Pattern string   `json:"path"`
+	Methods []string `json:"methods,omitempty"`
+	Pool    string   `json:"backend"`
+	Limit   string   `json:"rate_limit,omitempty"` // in words
+	Timeout string   `json:"timeout"`
+}
+
+// Condition is one thing that must hold before traffic may come.
+type Condition struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Why  string `json:"why,omitempty"` // if not, or what is good to know
+}
+
+// Admin is what the admin listener answers from.
+type Admin struct {
+	Gatherer prometheus.Gatherer
+	Now      func() View
+	Ready    func() []Condition
+	// Config is the configuration in force as YAML, with nothing secret.
+	Config func() []byte
+	// Explain says what becomes of a request, as a value for JSON, or what is wrong
+	// with the question.
+	Explain func(method, url string) (any, error)
+}
+
+//go:embed status.html
+var statusText string
+
+var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
+	"join": func(s []string) string { return strings.Join(s, " ") },
+	"ago":  func(t time.Time) string { return time.Since(t).Round(time.Second).String() },
+}).Parse(statusText))
+
+// Handler answers /healthz, /readyz, /metrics, /status and /v1/.
+func (a *Admin) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"status": "alive"})
+	})
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /status", a.status)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/status", http.StatusFound)
+	})
+	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(a.Config()) // the client is gone
+	})
+	mux.HandleFunc("GET /v1/backends", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, backends(a.Now().Backends))
+	})
+	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, a.Now().Routes)
+	})
+	mux.HandleFunc("GET /v1/explain", a.explain)
+	return private(mux)
+}
+
+// private keeps what is shown out of caches and frames, and away from a page of
+// another origin that leads a browser here under a name of its own.
+func private(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ready is 200 only if all conditions hold; the body names each.
+func (a *Admin) ready(w http.ResponseWriter, _ *http.Request) {
+	conditions := a.Ready()
+	status := http.StatusOK
+	for _, c := range conditions {
+		if !c.OK {
+			status = http.StatusServiceUnavailable
+		}
+	}
+	v := a.Now()
+	answer(w, status, struct {
+		Ready      bool        `json:"ready"`
+		Source     string      `json:"source"`
+		Version    int64       `json:"config_version"`
+		Conditions []Condition `json:"conditions"`
+	}{status == http.StatusOK, v.Source, v.Version, conditions})
+}
+
+func (a *Admin) status(w http.ResponseWriter, _ *http.Request) {
+	var page bytes.Buffer
+	err := statusPage.Execute(&page, struct {
+		View
+		Conditions []Condition
+	}{a.Now(), a.Ready()})
+	if err != nil {
+		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(page.Bytes()) // the client is gone
+}
+
+func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
+	method := r.FormValue("method")
+	if method == "" {
+		method = http.MethodGet
+	}
+	said, err := a.Explain(method, r.FormValue("url"))
+	if err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"detail": err.Error(), "example": "/v1/explain?method=GET&url=/users/1"})
+		return
+	}
+	answer(w, http.StatusOK, said)
+}
+
+// backend is an upstream.Status as JSON.
+type backend struct {
+	Pool      string `json:"pool"`
+	Backend   string `json:"backend"`
+	Health    string `json:"health"`
+	LastError string `json:"last_error,omitempty"`
+	Breaker   string `json:"breaker"`
+	InFlight  int64  `json:"in_flight"`
+	Weight    int    `json:"weight"`
+}
+
+func backends(all []upstream.Status) []backend {
+	out := make([]backend, 0, len(all))
+	for _, s := range all {
+		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.InFlight, s.Weight})
+	}
+	return out
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone
+}
