@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/router"
@@ -16,6 +17,11 @@ type Snapshot struct {
 	Router   *router.Router
 	Routes   []Route // by the router's pattern
 	Backends *upstream.Generation
+
+	// users is the handler, as long as this is its snapshot, and the requests
+	// that may still ask for a backend.
+	users  atomic.Int64
+	unused chan struct{}
 }
 
 // Route is what happens to the requests of a pattern.
@@ -23,8 +29,8 @@ type Route struct {
 	Pattern       string
 	Pool          *upstream.Pool
 	PoolName      string
-	Limit         Limiter // nil: none
-	Timeout       time.Duration
+	Limit         Limiter       // nil: none
+	Timeout       time.Duration // from the request's beginning to the response's; 0: none
 	RewriteHost   bool
 	Upgrades      []string
 	FailureStatus []int // what counts on the backend's breaker
@@ -36,4 +42,37 @@ type Limiter interface {
 	// whole response of one that is not, and says which reason that had.
 	// client is who is limited where the limiter does not know better.
 	Allow(w http.ResponseWriter, r *http.Request, client netip.Addr) (ok bool, reason Reason)
+}
+
+// Unused is closed when the handler has another snapshot and no request will ask
+// this one for a backend: then its Backends may be released. Only what
+// [Handler.Swap] returned may be asked.
+func (s *Snapshot) Unused() <-chan struct{} { return s.unused }
+
+// begin makes the handler the first user.
+func (s *Snapshot) begin() {
+	if !s.users.CompareAndSwap(0, 1) || s.unused != nil {
+		panic("proxy: a snapshot is for one Swap")
+	}
+	s.unused = make(chan struct{})
+}
+
+// enter reports whether the snapshot is still in use, and if so adds a user.
+func (s *Snapshot) enter() bool {
+	for {
+		n := s.users.Load()
+		if n == 0 {
+			return false
+		}
+		if s.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// leave takes a user away.
+func (s *Snapshot) leave() {
+	if s.users.Add(-1) == 0 {
+		close(s.unused)
+	}
 }

@@ -33,7 +33,7 @@ func newLink(r *Registry, to *url.URL, t transport) *link {
 		kept = -1 // to net/http 0 is 2
 	}
 	return &link{&http.Transport{
-		DialContext:           dialOnly(r.dialer(t.dial), to.Host),
+		DialContext:           watched(dialOnly(r.dialer(t.dial), to.Host)),
 		TLSClientConfig:       r.tls(),
 		TLSHandshakeTimeout:   t.tls,
 		ResponseHeaderTimeout: t.response,

@@ -1,0 +1,242 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/upstream"
+)
+
+// Why an attempt was cancelled.
+var (
+	errDeadline   = errors.New("proxy: the time of the request is over")
+	errClientGone = errors.New("proxy: the client has closed the connection")
+)
+
+// attempt is one try to have a request answered by one backend. Its context is
+// not the request's: net/http cancels that also when we ourselves end the
+// reading of the body, and an answer may still come then.
+type attempt struct {
+	x     *exchange
+	lease *upstream.Lease
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer   // cancels when the time is over; nil: there is no such time
+	undo    []func() bool // what ends with the attempt
+	unwatch func()
+	wires   int // connections that it was sent on; net/http sends again by itself what a kept connection did not take
+
+	trace httptrace.ClientTrace
+	mu    sync.Mutex
+	over  bool // nothing that comes before the response is passed on any more
+}
+
+// attempt begins one. Its end is to be called.
+func (x *exchange) attempt(lease *upstream.Lease) *attempt {
+	a := &attempt{x: x, lease: lease}
+	a.ctx, a.cancel = context.WithCancelCause(context.Background())
+	a.undo = append(a.undo, context.AfterFunc(x.r.Context(), a.clientGone))
+	if !x.deadline.IsZero() {
+		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.cancel(errDeadline) })
+	}
+	a.trace.GotConn = a.gotConn
+	a.trace.Got1xxResponse = a.got1xx
+	if b := x.body; b != nil {
+		a.undo = append(a.undo, context.AfterFunc(a.ctx, func() { b.stop(context.Cause(a.ctx)) }))
+		if b.waiting() {
+			a.trace.GotFirstResponseByte = b.answerBegins
+			a.trace.Got100Continue = b.wanted
+			b.onContinue(a.tellContinue)
+		}
+	}
+	return a
+}
+
+// end lets go of all that the attempt has. The response's body is closed by then.
+func (a *attempt) end() {
+	a.inTime()
+	for _, undo := range a.undo {
+		undo()
+	}
+	if a.unwatch != nil {
+		a.unwatch()
+	}
+	a.cancel(errOver)
+}
+
+// inTime ends the time limit.
+func (a *attempt) inTime() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// extend gives what is done next as much time as the whole request had.
+func (a *attempt) extend() {
+	if a.timer != nil {
+		a.timer.Reset(a.x.route.Timeout)
+	}
+}
+
+// roundTrip sends the request and waits for the header of the response.
+func (a *attempt) roundTrip() (*http.Response, *problem) {
+	out := a.request()
+	began := time.Now()
+	resp, err := a.lease.Backend().RoundTrip(out) //nolint:bodyclose // whoever relays it closes it
+	a.x.record.Upstream += time.Since(began)
+	a.x.record.Attempts += max(1, a.wires)
+	a.seal()
+	if err != nil {
+		return nil, a.failure(err)
+	}
+	if b := a.x.body; b != nil && (b.waiting() || resp.StatusCode >= 400) {
+		b.hold()
+	}
+	return resp, nil
+}
+
+// request is what the backend gets.
+func (a *attempt) request() *http.Request {
+	x := a.x
+	backend := a.lease.Backend().URL()
+	out := x.r.WithContext(httptrace.WithClientTrace(a.ctx, &a.trace))
+	out.URL = &url.URL{
+		Scheme: backend.Scheme, Host: backend.Host,
+		Path: x.r.URL.Path, RawPath: x.r.URL.RawPath,
+		RawQuery: x.r.URL.RawQuery, ForceQuery: x.r.URL.ForceQuery,
+	}
+	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
+	out.Header = requestHeader(x.r, x.peer, x.believed, x.record.ID, x.upgrade)
+	out.RequestURI, out.Close, out.GetBody = "", false, nil
+	if x.route.RewriteHost {
+		out.Host = ""
+	}
+	out.Body, out.Trailer, out.TransferEncoding = http.NoBody, nil, nil
+	if x.body != nil {
+		out.Body = x.body
+		if out.ContentLength < 0 {
+			out.TransferEncoding = []string{"chunked"} // or net/http waits for a first byte
+			out.Trailer = x.body.went
+		}
+	}
+	return out
+}
+
+// gotConn is called on the goroutine of roundTrip.
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	a.wires++
+	if b := a.x.body; b != nil {
+		if a.unwatch != nil {
+			a.unwatch()
+		}
+		a.unwatch = upstream.OnEnd(info.Conn, a.backendGone)
+	}
+}
+
+// backendGone is called when the backend's connection has ended, also when the
+// attempt was cancelled.
+func (a *attempt) backendGone() {
+	if a.ctx.Err() == nil {
+		a.x.body.stop(errUpstreamDied)
+	}
+}
+
+// got1xx passes on what comes before the response. A 100 is for the body, and comes to the
+// client when that is read.
+func (a *attempt) got1xx(status int, h textproto.MIMEHeader) error {
+	if status == http.StatusContinue {
+		return nil
+	}
+	if a.x.body != nil {
+		a.x.body.answerWasInterim()
+	}
+	if a.x.r.ProtoAtLeast(1, 1) {
+		a.inform(status, h)
+	}
+	return nil
+}
+
+// tellContinue has the client send its body. In HTTP/2, net/http does that by itself.
+func (a *attempt) tellContinue() {
+	if !a.x.front.http2 {
+		a.inform(http.StatusContinue, nil)
+	}
+}
+
+func (a *attempt) inform(status int, h textproto.MIMEHeader) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.over {
+		a.x.front.inform(status, h)
+	}
+}
+
+// seal makes the response to the client the handler's alone.
+func (a *attempt) seal() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+}
+
+// clientGone is called when net/http finds the client's connection dead, also
+// when we made it so.
+func (a *attempt) clientGone() {
+	if _, stopped, _ := a.x.body.blame(); stopped == nil {
+		a.cancel(errClientGone)
+	}
+}
+
+// failure is what an error of the round trip means.
+func (a *attempt) failure(err error) *problem {
+	if p := a.ours(); p != nil {
+		return p
+	}
+	var timeout net.Error
+	_, stopped, _ := a.x.body.blame()
+	switch {
+	case a.wires == 0:
+		return &unreachable
+	case errors.Is(stopped, errUpstreamDied):
+		return &reset
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return &timedOut
+	default:
+		return &reset
+	}
+}
+
+// truncation is what an error within the response's body means.
+func (a *attempt) truncation() *problem {
+	if p := a.ours(); p != nil {
+		return p
+	}
+	return &truncated
+}
+
+// ours is the problem if the backend did not end the attempt by itself: the
+// client did something wrong or went away, or we ran out of time. Otherwise nil.
+func (a *attempt) ours() *problem {
+	fault, stopped, cut := a.x.body.blame()
+	cause := context.Cause(a.ctx)
+	switch {
+	case fault == &clientGone:
+		return a.x.gone()
+	case fault != nil:
+		return fault
+	case errors.Is(cause, errDeadline) && errors.Is(stopped, errDeadline) && cut:
+		return &clientTimedOut
+	case errors.Is(cause, errDeadline):
+		return &timedOut
+	case errors.Is(cause, errClientGone):
+		return a.x.gone()
+	}
+	return nil
+}

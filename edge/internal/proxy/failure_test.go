@@ -1,0 +1,227 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
+)
+
+// nowhere is a backend's URL where nobody listens.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+// drain reads until the connection ends.
+func (p *peer) drain() { io.Copy(io.Discard, p.r) }
+
+func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		backend func(t *testing.T) string
+		status  int
+		reason  Reason
+	}{
+		"nobody listens": {nowhere, 502, UpstreamUnreachable},
+		"reset before headers": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.reset() })
+		}, 502, UpstreamReset},
+		"closed before headers": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head() })
+		}, 502, UpstreamReset},
+		"closed within headers": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Le") })
+		}, 502, UpstreamReset},
+		"not HTTP": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.say("SSH-2.0-OpenSSH\r\n\r\n"); p.drain() })
+		}, 502, UpstreamReset},
+		"silent": {func(t *testing.T) string { return raw(t, func(p *peer) { p.drain() }) }, 504, UpstreamTimeout},
+		"headers and then reset": {func(t *testing.T) string {
+			return raw(t, func(p *peer) {
+				p.head()
+				p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Theirs: 1\r\n\r\n")
+				p.reset()
+			})
+		}, 502, UpstreamTruncated},
+		"headers and then closed": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Theirs: 1\r\n\r\n") })
+		}, 502, UpstreamTruncated},
+		"headers and then silent": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"); p.drain() })
+		}, 504, UpstreamTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, version int) {
+				e := newEdge(t, setup{backends: []string{c.backend(t)}, route: Route{Timeout: 300 * time.Millisecond}})
+				a := e.get(version, "/")
+				if c.reason != UpstreamReset || a.StatusCode != 502 { // a reset may overtake the header that came before
+					a.wantProblem(t, c.status, c.reason)
+				}
+				if a.Header.Get("X-Theirs") != "" {
+					t.Error("the lost response's header leaks")
+				}
+				e.wantRecord(c.status, c.reason)
+				e.wantBreaker("open")
+				e.get(version, "/").wantProblem(t, 503, BreakerOpen)
+			})
+		})
+	}
+}
+
+func TestNoBackendTellsWhenToComeBack(t *testing.T) {
+	e := newEdge(t, setup{backends: []string{nowhere(t)}, pool: config.Pool{Breaker: config.Breaker{Failures: 1, OpenFor: 30 * time.Second}}})
+	e.get(1, "/")
+	a := e.get(1, "/")
+	a.wantProblem(t, 503, BreakerOpen)
+	if got := a.Header.Get("Retry-After"); got != "30" && got != "29" {
+		t.Errorf("Retry-After %q", got)
+	}
+}
+
+func TestAnAnswerAfterTheHeaderTimeoutIs504AndOneHit(t *testing.T) {
+	var hits atomic.Int32
+	e := newEdge(t, setup{
+		pool: config.Pool{ResponseTimeout: 100 * time.Millisecond},
+		backends: []string{raw(t, func(p *peer) {
+			p.head()
+			hits.Add(1)
+			io.ReadFull(p.r, make([]byte, 5))
+			p.drain()
+		})},
+	})
+	e.do(e.client(1), e.request("POST", "/", strings.NewReader("hello"))).wantProblem(t, 504, UpstreamTimeout)
+	e.wantRecord(504, UpstreamTimeout)
+	if n := hits.Load(); n != 1 {
+		t.Errorf("%d hits", n)
+	}
+	e.wantBreaker("open")
+}
+
+func TestABodyThatTearsIsNeverCompleteToTheClient(t *testing.T) {
+	for name, talk := range map[string]string{
+		"known length": "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 50000),
+		"chunked":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"bad chunk":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n",
+		"events":       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+	} {
+		for _, end := range []string{"reset", "closed"} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				overBoth(t, func(t *testing.T, version int) {
+					sent := make(chan bool)
+					e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) {
+						p.head()
+						p.say(talk)
+						<-sent
+						if end == "reset" {
+							p.reset()
+						}
+					})}})
+					resp, err := e.client(version).Do(e.request("GET", "/", nil))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					io.ReadFull(resp.Body, make([]byte, 5))
+					close(sent)
+					_, err = io.Copy(io.Discard, resp.Body)
+					if err == nil {
+						t.Error("the body looks complete")
+					}
+					e.wantRecord(200, UpstreamTruncated)
+					if resp.ContentLength < 0 { // a stream has reported its success before
+						e.wantBreaker("closed")
+					} else {
+						e.wantBreaker("open")
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestTheBackendsOwnFailuresPassUnchangedAndCount(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		open   string
+	}{{200, "closed"}, {404, "closed"}, {429, "closed"}, {500, "closed"}, {501, "closed"}, {502, "open"}, {503, "open"}, {504, "open"}} {
+		e := newEdge(t, setup{backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(c.status)
+			io.WriteString(w, "theirs")
+		})}})
+		if a := e.get(1, "/"); a.StatusCode != c.status || a.body != "theirs" || a.Header.Get("Retry-After") != "3" {
+			t.Errorf("%d became %d %q", c.status, a.StatusCode, a.body)
+		}
+		e.wantRecord(c.status, OK)
+		e.wantBreaker(c.open)
+	}
+}
+
+func TestAClientThatGoesAwayIsNoFailure(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		reached := make(chan bool, 1)
+		e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) { p.head(); reached <- true; p.drain() })}})
+		r := e.request("GET", "/", nil)
+		ctx, cancel := contextOf(r)
+		go func() { <-reached; cancel() }()
+		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil { //nolint:bodyclose // there is none
+			t.Error("there is a response")
+		}
+		e.wantRecord(499, ClientClosed)
+		e.idle()
+		e.wantBreaker("closed")
+	})
+}
+
+func TestAClientThatLeavesAStreamFreesTheBackend(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		left := make(chan bool)
+		e := newEdge(t, setup{backends: []string{serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for r.Context().Err() == nil {
+				io.WriteString(w, "data: x\n\n")
+				http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond)
+			}
+			close(left)
+		})}})
+		r := e.request("GET", "/", nil)
+		ctx, cancel := contextOf(r)
+		defer cancel()
+		resp, err := e.client(version).Do(r.WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.ReadFull(resp.Body, make([]byte, 9))
+		cancel()
+		resp.Body.Close()
+		<-left
+		e.idle()
+		e.wantRecord(200, ClientClosed)
+		e.wantBreaker("closed")
+	})
+}
+
+func TestAPanicIsAnInternalErrorAndSeenOnce(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		e := newEdge(t, setup{route: Route{Limit: panics{errors.New("oops")}}, backends: []string{nowhere(t)}})
+		e.get(version, "/").wantProblem(t, 500, Internal)
+		e.wantRecord(500, Internal)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.records) != 1 {
+			t.Errorf("seen %d times", len(e.records))
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// pseudonym is our name in Via.
+const pseudonym = "sentinel"
+
+// hopByHop reports whether a header field is for one connection only, and so
+// never forwarded as it came.
+func hopByHop(key string) bool {
+	switch key {
+	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
+	}
+	return false
+}
+
+// forwarding reports whether a field of a request tells of the proxies before us.
+func forwarding(key string) bool {
+	return key == "Forwarded" || key == "X-Real-Ip" || strings.HasPrefix(key, "X-Forwarded-")
+}
+
+// rebuilt reports whether we write a field of a request ourselves.
+func rebuilt(key string) bool {
+	switch key {
+	case "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Request-Id", "Via", "User-Agent", "Expect":
+		return true
+	}
+	return false
+}
+
+// listed is the fields that Connection names as its own. They are the sender's
+// to withdraw, not those that we add.
+type listed []string
+
+func listedBy(connection []string) listed {
+	var names listed
+	for _, line := range connection {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				names = append(names, textproto.CanonicalMIMEHeaderKey(name))
+			}
+		}
+	}
+	return names
+}
+
+func (l listed) has(key string) bool {
+	for _, name := range l {
+		if name == key {
+			return true
+		}
+	}
+	return false
+}
+
+// hasToken reports whether a list, over all its lines, has a token, in any case
+// of its letters.
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for t := range strings.SplitSeq(line, ",") {
+			t, _, _ = strings.Cut(t, ";")
+			if strings.EqualFold(textproto.TrimString(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// requestHeader is the header that a backend gets. It shares the values of the
+// client's, and never changes those. upgrade is the protocol to ask for, "" for
+// none; believe is whether the peer's word on forwarding counts.
+func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade string) http.Header {
+	h := make(http.Header, len(r.Header)+6)
+	own := listedBy(r.Header["Connection"])
+	for key, values := range r.Header {
+		switch {
+		case hopByHop(key), rebuilt(key), own.has(key), forwarding(key) && !believe, strings.IndexByte(key, '_') >= 0:
+		default:
+			h[key] = values
+		}
+	}
+	if hasToken(r.Header["Te"], "trailers") {
+		h["Te"] = []string{"trailers"}
+	}
+	if upgrade != "" {
+		h["Connection"] = []string{"Upgrade"}
+		h["Upgrade"] = []string{upgrade}
+	}
+	if agent, ok := r.Header["User-Agent"]; ok {
+		h["User-Agent"] = agent
+	} else {
+		h["User-Agent"] = []string{""} // or net/http puts its own
+	}
+	if expectsContinue(r) && r.ContentLength != 0 {
+		h["Expect"] = []string{"100-continue"}
+	}
+	h["X-Request-Id"] = []string{id}
+	h["Via"] = append(r.Header["Via"][:len(r.Header["Via"]):len(r.Header["Via"])], via(r.ProtoMajor, r.ProtoMinor))
+	tellForwarding(h, r, peer, believe)
+	return h
+}
+
+// tellForwarding says where the request comes from.
+func tellForwarding(h http.Header, r *http.Request, peer netip.Addr, believe bool) {
+	proto, host := "http", r.Host
+	if r.TLS != nil {
+		proto = "https"
+	}
+	var chain string
+	if believe {
+		chain = strings.Join(r.Header["X-Forwarded-For"], ", ")
+		if v := r.Header["X-Forwarded-Proto"]; len(v) == 1 && (v[0] == "http" || v[0] == "https") {
+			proto = v[0]
+		}
+		if v := r.Header["X-Forwarded-Host"]; len(v) == 1 && v[0] != "" {
+			host = v[0]
+		}
+	}
+	if peer.IsValid() {
+		if chain != "" {
+			chain += ", "
+		}
+		chain += peer.String()
+	}
+	if chain != "" {
+		h["X-Forwarded-For"] = []string{chain}
+	}
+	h["X-Forwarded-Proto"] = []string{proto}
+	if host != "" {
+		h["X-Forwarded-Host"] = []string{host}
+	}
+}
+
+// via is how we name ourselves to the next, with the version in which we were spoken to.
+func via(major, minor int) string {
+	switch {
+	case major == 1 && minor == 1:
+		return "1.1 " + pseudonym
+	case major == 2:
+		return "2.0 " + pseudonym
+	default:
+		return strconv.Itoa(major) + "." + strconv.Itoa(minor) + " " + pseudonym
+	}
+}
+
+// expectsContinue reports whether the client waits for a 100 before it sends its body.
+func expectsContinue(r *http.Request) bool {
+	return r.ProtoAtLeast(1, 1) && hasToken(r.Header["Expect"], "100-continue")
+}
+
+// unknownExpectation reports whether the client expects something else.
+func unknownExpectation(r *http.Request) bool {
+	expect := r.Header["Expect"]
+	return len(expect) > 1 || len(expect) == 1 && !strings.EqualFold(expect[0], "100-continue")
+}
+
+// upgradeOf is the protocol to which the client may switch: the first that it asks for and
+// that is allowed, "" if there is none. HTTP/2 has no Upgrade, and a request with
+// a body is not switched: who would read its body?
+func upgradeOf(r *http.Request, allowed []string) string {
+	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.ContentLength != 0 || !hasToken(r.Header["Connection"], "upgrade") {
+		return ""
+	}
+	for _, line := range r.Header["Upgrade"] {
+		for asked := range strings.SplitSeq(line, ",") {
+			asked = textproto.TrimString(asked)
+			for _, a := range allowed {
+				if strings.EqualFold(a, asked) {
+					return asked
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// copyResponseHeader puts the header of a backend's response on to, where our own
+// fields are already: those stay as they are.
+func copyResponseHeader(to http.Header, resp *http.Response) {
+	own := listedBy(resp.Header["Connection"])
+	for key, values := range resp.Header {
+		if hopByHop(key) || own.has(key) {
+			continue
+		}
+		if _, ours := to[key]; !ours {
+			to[key] = values
+		}
+	}
+	if _, ok := to["Content-Type"]; !ok {
+		to["Content-Type"] = nil // or net/http guesses
+	}
+	to["Via"] = append(to["Via"][:len(to["Via"]):len(to["Via"])], via(resp.ProtoMajor, resp.ProtoMinor))
+}
+
+// mayTrail reports whether a field may stand in a trailer: it must not say how
+// the message is framed or where it comes from.
+func mayTrail(key string) bool {
+	switch key {
+	case "Content-Length", "Content-Encoding", "Content-Type", "Content-Range", "Host", "Authorization", "Cookie", "Set-Cookie", "Max-Forwards":
+		return false
+	}
+	return !hopByHop(key) && !rebuilt(key) && !forwarding(key) && strings.IndexByte(key, '_') < 0
+}
+
+// validValue reports whether a trailer's value is fit to be sent on: net/http
+// checks those of headers only.
+func validValue(v string) bool {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// copyTrailer puts the fields of a trailer on to, with a prefix for their names.
+func copyTrailer(to, from http.Header, prefix string) {
+	for key, values := range from {
+		if !mayTrail(key) {
+			continue
+		}
+		for _, v := range values {
+			if validValue(v) {
+				to[prefix+key] = append(to[prefix+key], v)
+			}
+		}
+	}
+}

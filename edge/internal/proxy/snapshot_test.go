@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/upstream"
+)
+
+func TestASnapshotIsUnusedWhenItsLastRequestHasABackend(t *testing.T) {
+	h := New(Options{MaxBodyBytes: 1, BodyIdle: 1, WriteIdle: 1, TunnelIdle: 1})
+	first, second := &Snapshot{Version: 1}, &Snapshot{Version: 2}
+	if h.enter() != nil || h.Swap(first) != nil {
+		t.Fatal("there was one before")
+	}
+	request := h.enter()
+	if old := h.Swap(second); old != first || request != first || h.Snapshot() != second {
+		t.Fatal("the wrong one")
+	}
+	select {
+	case <-first.Unused():
+		t.Fatal("unused while a request has it")
+	default:
+	}
+	request.leave()
+	<-first.Unused()
+	if first.enter() {
+		t.Error("used again")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a snapshot may be swapped in twice")
+		}
+	}()
+	h.Swap(first)
+}
+
+func TestNewPanicsWithoutItsLimits(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	New(Options{})
+}
+
+// TestNoRequestFailsOrSeesTwoVersions swaps while requests are made.
+func TestNoRequestFailsOrSeesTwoVersions(t *testing.T) {
+	backend := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
+	s := setup{backends: []string{backend}}
+	registry := upstream.NewRegistry(upstream.Options{})
+	e := newEdge(t, s)
+	var version atomic.Int64
+	version.Store(1)
+	done := make(chan bool)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			c := e.client(1)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				least := version.Load()
+				if a := e.do(c, e.request("GET", "/", nil)); a.StatusCode != 204 {
+					t.Errorf("status %d after version %d", a.StatusCode, least)
+					return
+				}
+			}
+		})
+	}
+	swaps := 10000
+	if testing.Short() {
+		swaps = 1000
+	}
+	var releases sync.WaitGroup
+	for range swaps {
+		gen := registry.Generation([]config.Pool{s.poolConfig(t)}, time.Minute)
+		old := e.handler.Swap(s.snapshot(t, gen, version.Add(1)))
+		releases.Go(func() { <-old.Unused(); old.Backends.Release() })
+	}
+	close(done)
+	all.Wait()
+	releases.Wait()
+	last := e.handler.Swap(nil)
+	<-last.Unused()
+	last.Backends.Release()
+	if err := registry.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.records {
+		if r.Reason != OK || r.ConfigVersion < 1 || r.ConfigVersion > version.Load() {
+			t.Fatalf("recorded %+v", r)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// conn is a connection to a backend that tells at once when it has ended.
+// net/http notices it as soon, but first waits until the request's body is
+// sent, and that may depend on a client who sends nothing.
+type conn struct {
+	net.Conn
+	ended atomic.Pointer[func()]
+}
+
+// watched has a dialer's connections tell when they have ended.
+func watched(dial dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &conn{Conn: c}, nil
+	}
+}
+
+// OnEnd has f called when the backend ends the connection c, which a request was
+// given, see httptrace.GotConnInfo; until then, or until stop is called. It is called on the
+// goroutine that reads the connection, and must not block. A
+// connection that is not this package's never tells.
+func OnEnd(c net.Conn, f func()) (stop func()) {
+	if wrapper, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = wrapper.NetConn()
+	}
+	w, ok := c.(*conn)
+	if !ok {
+		return func() {}
+	}
+	w.ended.Store(&f)
+	return func() { w.ended.CompareAndSwap(&f, nil) }
+}
+
+// Read tells of an end.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		if f := c.ended.Load(); f != nil {
+			(*f)()
+		}
+	}
+	return n, err
+}
+
+// CloseWrite tells the backend that nothing more will come.
+func (c *conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// copyBuffers are for bodies of known length, for which net/http would make one each.
+var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// ReadFrom sends what it reads from r.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	buffer := copyBuffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert // nothing else is in the pool
+	defer copyBuffers.Put(buffer)
+	return io.CopyBuffer(writerOnly{c.Conn}, r, buffer[:])
+}
+
+// writerOnly keeps io.CopyBuffer from asking for more than Write.
+type writerOnly struct{ io.Writer }
