@@ -163,6 +163,7 @@ func (c *cell) kill(r *Rule) {
 type Bucket struct {
 	rule Rule
 	cell cell
+	past []past // in order
 }
 
 // New returns a full bucket.

@@ -46,8 +46,9 @@ type Table struct {
 	index atomic.Pointer[index]
 	_     [64]byte // what every decision reads is not on a line with what newcomers write
 
-	mu      sync.Mutex // held to add and to drop keys, and to know that one is not there
-	expires wheel
+	mu         sync.Mutex // held to add and to drop keys, and to know that one is not there
+	expires    wheel
+	overflowed atomic.Uint64
 }
 
 // entry is one bucket of a Table. It fills a cache line.
@@ -82,6 +83,76 @@ func (t *Table) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.index.Load().used
+}
+
+// Overflowed returns how many decisions, looks included, had to use an overflow
+// bucket so far.
+func (t *Table) Overflowed() uint64 { return t.overflowed.Load() }
+
+// Take is [Table.Decide] for a single key, by b's rule, with b as its overflow
+// bucket and the answer in a, if that is not nil. For a key that it knows, of up to
+// 32 bytes, it allocates nothing.
+//
+// It differs where the key was last charged by another bucket than b: what the key
+// has left then misses the same fraction of b's capacity, see [Bucket.Successor].
+// A key belongs to Take or to Decide, not to both.
+func (t *Table) Take(now int64, key []byte, b *Bucket, a *Answer) bool {
+	var o outcome
+	e := t.index.Load().find(t.hash.Hash(string(key)), string(key))
+	ok := e != nil && e.rule.Load() == &b.rule
+	if ok {
+		o, ok = e.cell.take(&b.rule, now, 1)
+	}
+	if !ok {
+		o = t.takeHeld(now, string(key), b)
+	}
+	if a != nil {
+		b.rule.answer(a, o, now, 1)
+	}
+	return !o.denied
+}
+
+// takeHeld is Take for a key that is new, or new to b.
+func (t *Table) takeHeld(now int64, key string, b *Bucket) outcome {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropExpired(now, 1)
+	item := Item{Key: key, Overflow: b}
+	e := t.lookup(key)
+	if e != nil && e.rule.Load() != &b.rule {
+		e = t.handOver(e, &item)
+	}
+	// While the table is held no cell dies, and one outside of a table never does.
+	switch {
+	case e != nil:
+		o, _ := e.cell.take(&b.rule, now, 1)
+		return o
+	case t.index.Load().used < t.most:
+		o := b.rule.decide(State{}, now, 1, true)
+		if !o.denied {
+			t.add(&item, o.after)
+		}
+		return o
+	default:
+		t.overflowed.Add(1)
+		o, _ := b.cell.take(&b.rule, now, 1)
+		return o
+	}
+}
+
+// handOver replaces an entry by one under the item's rule, and returns that, or
+// nil if nothing is left. The table is held.
+func (t *Table) handOver(e *entry, item *Item) *entry {
+	rule := e.rule.Load()
+	s, word := e.cell.read(rule)
+	for !e.cell.word.CompareAndSwap(word, dead) {
+		s, word = e.cell.read(rule)
+	}
+	t.drop(e)
+	if s = item.Overflow.inherit(s, rule); s.stamp <= missing {
+		return nil
+	}
+	return t.add(item, s)
 }
 
 // Decide decides for a group of buckets at the time now and charges all of them
@@ -215,6 +286,7 @@ func (t *Table) decideHeld(now int64, group []Item, shares []share, charge bool)
 			room--
 		default:
 			shares[i].cell = &item.Overflow.cell
+			t.overflowed.Add(1)
 		}
 	}
 	allowed, _ := settle(now, group, shares, charge) // while the table is held no cell dies
@@ -344,8 +416,8 @@ func isIn(c *cell, shares []share) bool {
 	return false
 }
 
-// add adds an item with its first state. The table is held.
-func (t *Table) add(item *Item, s State) {
+// add adds an item with its first state, and returns its entry. The table is held.
+func (t *Table) add(item *Item, s State) *entry {
 	e := &entry{key: item.Key}
 	e.rule.Store(&item.Overflow.rule)
 	e.cell.claim(0, s)
@@ -360,6 +432,7 @@ func (t *Table) add(item *Item, s State) {
 		t.index.Store(x)
 	}
 	x.add(t.hash.Hash(e.key), e)
+	return e
 }
 
 // drop forgets an entry that was killed. The table is held.

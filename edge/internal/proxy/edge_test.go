@@ -187,7 +187,7 @@ func (e *edge) listen(bare bool) {
 	protocols.SetUnencryptedHTTP2(true)
 	e.server = &http.Server{
 		Handler: e.handler, Protocols: protocols, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: patience, ConnState: wire.ConnState,
 	}
 	if !bare {
 		l = wire.Listen(l, wire.Limits{HeaderBytes: 32 << 10, HeaderFields: 100, URLBytes: 8 << 10, Connections: 1000})

@@ -1,28 +1,105 @@
 // Package wire looks at the bytes of a connection before net/http does, for
-// net/http mends in silence what must be refused.
+// net/http mends in silence what must be refused: of a request with
+// Content-Length and Transfer-Encoding it drops the one and keeps the connection.
+// Whoever stands before or behind may have dropped the other, and has then seen
+// other requests.
+//
+// A connection reads the heads of HTTP/1 as strictly as RFC 9112 allows, follows
+// the framing of the bodies, and so knows where the next request begins, also
+// where several are pipelined. What may pass is passed on as it is. What is
+// against the rules never reaches net/http:
+//
+//   - A bad head is replaced by another, of a GET or HEAD request with a header
+//     that no client can forge. The handler recognises it by [Refused], and
+//     answers in the request's turn. Nothing after it is passed on.
+//   - A bad chunk is replaced by one that net/http refuses for certain, so that
+//     reading the body fails. Nothing after it is passed on.
+//
+// HTTP/2 with prior knowledge passes as it is, and so does what comes after a
+// hijack, see [ConnState].
 package wire
 
 import (
 	"net"
 	"net/http"
+	"sync"
+	"time"
 )
 
-// Limits of a connection. All are positive.
+// Limits of a connection. All but HeaderTimeout are positive.
 type Limits struct {
-	HeaderBytes, HeaderFields, URLBytes, Connections int
+	// HeaderBytes is the greatest length of a head, from the request line to the
+	// empty line at its end. HeaderFields is how many lines it may have between them.
+	HeaderBytes, HeaderFields int
+	// URLBytes is the greatest length of a request's target.
+	URLBytes int
+	// Connections is how many may be open; the next one waits to be accepted.
+	Connections int
+	// HeaderTimeout is how long a head may take from its first byte, on a connection that
+	// was idle: net/http, whose ReadHeaderTimeout is the same, is not shown a byte
+	// before the last one has come. 0: as long as the connection may be idle.
+	HeaderTimeout time.Duration
 }
 
 // Listen returns a listener whose connections refuse, each in its turn among
 // those that are pipelined, the requests that HTTP/1.1 does not allow, or that
-// are beyond the limits. Such a request reaches the handler in another form, see Refused.
-func Listen(l net.Listener, limits Limits) net.Listener { panic("to be written") }
-
-// Refusal is what is wrong with a request.
-type Refusal struct {
-	Status int    // 400, 414, 417, 431, 501, 505
-	Detail string // for the client and the log; nothing that it sent
+// are beyond the limits. Such a request reaches the handler in another form, see
+// [Refused]. The server has to call [ConnState].
+func Listen(l net.Listener, limits Limits) net.Listener {
+	if limits.HeaderBytes < 1 || limits.HeaderFields < 1 || limits.URLBytes < 1 || limits.Connections < 1 || limits.HeaderTimeout < 0 {
+		panic("wire: Listen expects positive limits")
+	}
+	return &listener{Listener: l, limits: limits, slots: make(chan struct{}, limits.Connections), closed: make(chan struct{})}
 }
 
-// Refused reports whether the connection has refused the request. Its answer
-// must be the last of its connection.
-func Refused(r *http.Request) (Refusal, bool) { panic("to be written") }
+// ConnState is to be called as, or by, [http.Server.ConnState]. It is how a
+// connection knows what became of a request with Upgrade: what follows it is
+// kept back until the next request is asked for, or until the handler has
+// hijacked the connection, whose bytes then pass as they are. Without it no
+// tunnel gets a byte, and no other request follows such a one.
+//
+// Only a request that has Upgrade, or is CONNECT, may be hijacked: what follows
+// any other has been taken for requests.
+func ConnState(nc net.Conn, state http.ConnState) {
+	c, ok := nc.(*conn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateIdle:
+		c.ended.Add(1)
+	case http.StateHijacked:
+		c.hijacked.Store(true)
+	case http.StateNew, http.StateActive, http.StateClosed:
+	}
+}
+
+// listener accepts no more connections than may be open.
+type listener struct {
+	net.Listener
+	limits Limits
+	slots  chan struct{} // full: as many are open as may be
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Accept implements net.Listener. It waits while too many connections are open.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	nc, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return newConn(nc, &l.limits, l.slots), nil
+}
+
+// Close implements net.Listener. Connections that were accepted stay open.
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}

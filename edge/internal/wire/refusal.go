@@ -1,0 +1,109 @@
+package wire
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"net/http"
+	"strconv"
+)
+
+// Refusal is what is wrong with a request.
+type Refusal struct {
+	Status int    // 400, 414, 417, 431, 501 or 505
+	Detail string // for the client and the log; it holds nothing that was sent
+}
+
+// fault is a number of faults. 0: there is none.
+type fault uint8
+
+const (
+	noFault fault = iota
+	badRequestLine
+	badTarget
+	longTarget
+	badVersion
+	bareLF
+	badField
+	folded
+	spaceBeforeColon
+	badName
+	badValue
+	manyFields
+	longHead
+	noHost
+	manyHosts
+	badHost
+	badLength
+	manyLengths
+	badCoding
+	unknownCoding
+	oldCoding
+	lengthAndCoding
+	badExpect
+	badTrailer
+)
+
+// faults are the refusals that there are.
+var faults = [...]Refusal{
+	badRequestLine:   {http.StatusBadRequest, "the request line is malformed"},
+	badTarget:        {http.StatusBadRequest, "the request target is malformed"},
+	longTarget:       {http.StatusRequestURITooLong, "the request target is too long"},
+	badVersion:       {http.StatusHTTPVersionNotSupported, "the HTTP version is not supported"},
+	bareLF:           {http.StatusBadRequest, "a line does not end in CR LF"},
+	badField:         {http.StatusBadRequest, "a header field has no colon"},
+	folded:           {http.StatusBadRequest, "a header field is folded"},
+	spaceBeforeColon: {http.StatusBadRequest, "a header field has a space before its colon"},
+	badName:          {http.StatusBadRequest, "the name of a header field is invalid"},
+	badValue:         {http.StatusBadRequest, "the value of a header field has a control character"},
+	manyFields:       {http.StatusRequestHeaderFieldsTooLarge, "there are too many header fields"},
+	longHead:         {http.StatusRequestHeaderFieldsTooLarge, "the header is too large"},
+	noHost:           {http.StatusBadRequest, "Host is missing"},
+	manyHosts:        {http.StatusBadRequest, "there is more than one Host"},
+	badHost:          {http.StatusBadRequest, "Host is invalid"},
+	badLength:        {http.StatusBadRequest, "Content-Length is not a number"},
+	manyLengths:      {http.StatusBadRequest, "there is more than one Content-Length"},
+	badCoding:        {http.StatusBadRequest, "Transfer-Encoding is not chunked"},
+	unknownCoding:    {http.StatusNotImplemented, "the transfer coding is not supported"},
+	oldCoding:        {http.StatusBadRequest, "HTTP/1.0 has no Transfer-Encoding"},
+	lengthAndCoding:  {http.StatusBadRequest, "there are both Content-Length and Transfer-Encoding"},
+	badExpect:        {http.StatusExpectationFailed, "the expectation is not supported"},
+	badTrailer:       {http.StatusBadRequest, "Trailer announces a field that cannot be one"},
+}
+
+// refusalHeader marks the head that stands for a refused one. Its value begins
+// with mark, which no client knows.
+const refusalHeader = "Sentinel-Wire-Refusal"
+
+// mark is this process's secret. It never leaves it: whoever gets a request that
+// has it does not pass it on.
+var mark = rand.Text() + "-"
+
+// head returns the request that net/http is given instead of one with the fault.
+// Its answer is the last of the connection.
+func (f fault) head(ofHead bool) []byte {
+	method := http.MethodGet
+	if ofHead {
+		method = http.MethodHead // its answer has no body
+	}
+	return []byte(method + " / HTTP/1.1\r\nHost: refused.invalid\r\nConnection: close\r\n" +
+		refusalHeader + ": " + mark + strconv.Itoa(int(f)) + "\r\n\r\n")
+}
+
+// Refused reports whether the connection has refused the request. It is then all
+// that is known of it, for r is another. The answer is the last of the
+// connection. r's context may have ended already, where the client expects
+// nothing more; it is to be answered all the same.
+func Refused(r *http.Request) (Refusal, bool) {
+	values := r.Header[refusalHeader]
+	if len(values) != 1 || len(values[0]) < len(mark) {
+		return Refusal{}, false
+	}
+	if subtle.ConstantTimeCompare([]byte(values[0][:len(mark)]), []byte(mark)) != 1 {
+		return Refusal{}, false
+	}
+	n, err := strconv.Atoi(values[0][len(mark):])
+	if err != nil || n <= 0 || n >= len(faults) {
+		return Refusal{}, false
+	}
+	return faults[n], true
+}
