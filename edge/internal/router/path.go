@@ -31,6 +31,14 @@ var suspect = func() (t [256]bool) {
 	return t
 }()
 
+// stop marks the bytes that a plain segment does not have: the suspect ones, but for
+// the dot, and the slash behind it.
+var stop = func() [256]bool {
+	t := suspect
+	t['.'], t['/'] = false, true
+	return t
+}()
+
 // inspect says what is wrong with a path, "" if nothing is, and whether it has escapes.
 func inspect(path string) (why string, escaped bool) {
 	for i := 0; i < len(path); i++ {

@@ -131,6 +131,14 @@ func (s shape) key() string {
 	return b.String()
 }
 
+// plain reports whether the texts are texts of a path: whether they have no
+// encoded slash and no encoded percent sign.
+func (s shape) plain() bool {
+	return !slices.ContainsFunc(s.pieces, func(p piece) bool {
+		return p.kind == static && strings.ContainsAny(p.text, "\x00\x01")
+	})
+}
+
 // otherSlash is the pattern with a slash more or less at its end. It is false
 // for the path /, which has no other form.
 func (s shape) otherSlash() (shape, bool) {

@@ -14,10 +14,7 @@
 // see [BadPath].
 package router
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // MaxCaptures is how many parameters, the rest of a path included, a pattern may have.
 const MaxCaptures = 8
@@ -60,9 +57,9 @@ type Match struct {
 	Why     string // of BadPath: what is wrong with it; nothing that was sent
 
 	path    string
-	escaped bool // path has escapes
-	known   bool // a pattern takes the path, but not the method
-	names   []string
+	escaped bool              // path has escapes
+	known   bool              // a pattern takes the path, but not the method
+	leaf    *leaf             // nil: none, or one without parameters
 	spans   [MaxCaptures]span // of the path, by the parameter's place
 }
 
@@ -73,6 +70,7 @@ type span struct{ from, to int }
 type Router struct {
 	root     *node // behind the first slash
 	texts    textTable
+	coded    bool // some pattern's text is no text that a good path has
 	patterns int
 }
 
@@ -86,7 +84,9 @@ func New(patterns []Pattern) (*Router, []Fault) {
 		return nil, b.faults
 	}
 	// Every path begins with a slash: the tree is searched from behind it.
-	return &Router{root: b.root.text("/"), texts: newTextTable(b.texts), patterns: len(patterns)}, nil
+	root := b.root.text("/")
+	root.settle()
+	return &Router{root: root, texts: newTextTable(b.texts), coded: b.coded, patterns: len(patterns)}, nil
 }
 
 // builder gathers the tree and the faults.
@@ -94,7 +94,8 @@ type builder struct {
 	root     *node
 	patterns []Pattern
 	shapes   map[string]origin
-	texts    map[string]*leaf // of the patterns that are one text
+	texts    map[string]*leaf // of the plain patterns that are one text
+	coded    bool
 	faults   []Fault
 }
 
@@ -144,8 +145,9 @@ func (b *builder) add(i int, s shape) bool {
 		b.fault(i, other, "%s takes paths that %s takes, with the same method; remove one of them", b.patterns[i].Path, b.patterns[other].Path)
 		return false
 	}
-	// What has encoded slashes or percent signs is no text that a good path has.
-	if len(s.pieces) == 1 && s.pieces[0].kind == static && !strings.ContainsAny(s.pieces[0].text, "\x00\x01") {
+	if !s.plain() {
+		b.coded = true
+	} else if len(s.pieces) == 1 && s.pieces[0].kind == static {
 		b.texts[s.pieces[0].text] = l
 	}
 	return true
@@ -154,7 +156,9 @@ func (b *builder) add(i int, s shape) bool {
 // Match finds the pattern for an escaped path, as it stands on the wire, without
 // the query. The empty path is /. It allocates nothing, except for Allow.
 func (r *Router) Match(method, path string, m *Match) Outcome {
-	m.Allow, m.Why = "", ""
+	if m.Allow != "" || m.Why != "" { // mostly they are empty, and a look is cheaper
+		m.Allow, m.Why = "", ""
+	}
 	if path == "" {
 		path = "/"
 	}
@@ -162,16 +166,19 @@ func (r *Router) Match(method, path string, m *Match) Outcome {
 	// A path that is a pattern is a good one: it need not be inspected.
 	if l := r.texts.find(path); l != nil {
 		if p := l.pattern(method); p >= 0 {
-			m.Pattern, m.names = int(p), nil
+			m.Pattern, m.leaf = int(p), nil
 			return Found
 		}
+	}
+	if !r.coded && r.descend(method, m) {
+		return Found
 	}
 	return r.search(method, m)
 }
 
-// search is Match for what is not one text.
+// search is Match in full.
 func (r *Router) search(method string, m *Match) Outcome {
-	m.Pattern, m.names, m.known = -1, nil, false
+	m.Pattern, m.leaf, m.known = -1, nil, false
 	if m.path[0] != '/' {
 		m.Why = whyNoSlash
 		return BadPath
@@ -193,7 +200,10 @@ func (r *Router) search(method string, m *Match) Outcome {
 // Captures calls f with each parameter's name and its decoded text, in the order
 // of the pattern. The rest of a pattern that gives it no name is "*".
 func (m *Match) Captures(f func(name, value string)) {
-	for k, name := range m.names {
+	if m.leaf == nil {
+		return
+	}
+	for k, name := range m.leaf.names {
 		f(name, decode(m.path[m.spans[k].from:m.spans[k].to]))
 	}
 }

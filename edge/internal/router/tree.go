@@ -12,18 +12,19 @@ type node struct {
 	prefix   string // the text that leads here from the parent; "" to a parameter's node
 	first    string // the first byte of each child's prefix
 	children []*node
-	param    *node // behind a parameter
-	captures int   // how many parameters lead here
-	ends     *leaf // the paths that end here
-	rest     *leaf // the paths that go on anyhow
+	edges    []edge // to the children, for descend
+	param    *node  // behind a parameter
+	captures int    // how many parameters lead here
+	ends     *leaf  // the paths that end here
+	rest     *leaf  // the paths that go on anyhow
 }
 
 // leaf is the patterns of one shape, for whichever methods.
 type leaf struct {
+	common  [others]int32 // the pattern for each of the common methods; -1: none
 	methods []methodPattern
 	any     int32 // the pattern for all other methods; -1: none
 	names   []string
-	allow   string
 }
 
 type methodPattern struct {
@@ -31,15 +32,56 @@ type methodPattern struct {
 	pattern int32
 }
 
+// The common methods have a number.
+const (
+	get = iota
+	head
+	post
+	put
+	patch
+	del
+	options
+	others
+)
+
+func number(method string) int {
+	switch method {
+	case "GET":
+		return get
+	case "HEAD":
+		return head
+	case "POST":
+		return post
+	case "PUT":
+		return put
+	case "PATCH":
+		return patch
+	case "DELETE":
+		return del
+	case "OPTIONS":
+		return options
+	default:
+		return others
+	}
+}
+
 // pattern returns the index of the pattern for a method; -1 if there is none.
 func (l *leaf) pattern(method string) int32 {
+	if n := number(method); n < others {
+		return l.common[n]
+	}
+	return l.listed(method)
+}
+
+// listed is pattern without the help of common.
+func (l *leaf) listed(method string) int32 {
 	for i := range l.methods {
 		if l.methods[i].method == method {
 			return l.methods[i].pattern
 		}
 	}
-	if method == "HEAD" && len(l.methods) > 0 {
-		return l.pattern("GET")
+	if method == "HEAD" {
+		return l.listed("GET")
 	}
 	return l.any
 }
@@ -62,7 +104,6 @@ func (l *leaf) add(pattern int, methods []string) (other int, clash bool) {
 	for _, m := range methods {
 		l.methods = append(l.methods, methodPattern{m, int32(pattern)}) //nolint:gosec // as above
 	}
-	l.allow = allow(l.methods)
 	return 0, false
 }
 
@@ -219,7 +260,7 @@ func (m *Match) takes(l *leaf, method string) bool {
 		m.known = true
 		return false
 	}
-	m.Pattern, m.names = int(p), l.names
+	m.Pattern, m.leaf = int(p), l
 	return true
 }
 
