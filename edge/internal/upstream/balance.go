@@ -49,9 +49,15 @@ func least(among []candidate, draw draw) int {
 		case among[i].lighter(among[next]):
 			next, ties = i, 1
 		case !among[next].lighter(among[i]):
-			if ties++; draw(ties) == 0 {
-				next = i
-			}
+			ties++
+		}
+	}
+	if ties == 1 {
+		return next
+	}
+	for others := draw(ties); others > 0; others-- {
+		first := next
+		for next++; among[first].lighter(among[next]); next++ {
 		}
 	}
 	return next
