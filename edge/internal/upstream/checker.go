@@ -97,13 +97,9 @@ func (b *Backend) checkedOnce() <-chan struct{} {
 // beginning. A check that takes longer delays its own backend's next.
 func (c *checker) run(ctx context.Context) {
 	r := c.backend.registry
-	for {
+	for ctx.Err() == nil {
 		due := r.now() + jitter(c.config.Interval, rand.Float64())
-		err := c.once(ctx)
-		if ctx.Err() != nil {
-			return // and what was seen says nothing
-		}
-		due = max(due, r.now())
+		err := c.once(ctx) // which says nothing if it was cut short, see observe
 		if !c.backend.observe(c, err, due) || !sleep(ctx, due-r.now()) {
 			return
 		}

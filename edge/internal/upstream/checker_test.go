@@ -30,14 +30,14 @@ type network struct {
 	answer map[string]func(context.Context) error
 	dials  map[string][]time.Time
 	atOnce map[string]int
-	most   int // dials of one backend at once
+	peak   int // dials of one backend at once
 }
 
 func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials[address] = append(n.dials[address], time.Now())
 	n.atOnce[address]++
-	n.most = max(n.most, n.atOnce[address])
+	n.peak = max(n.peak, n.atOnce[address])
 	answer := n.answer[address]
 	n.mu.Unlock()
 	defer func() {
@@ -66,6 +66,13 @@ func (n *network) when(address string) []time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.dials[address])
+}
+
+// most is how many dials of one backend there were at once.
+func (n *network) most() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.peak
 }
 
 func (n *network) count(address string) int { return len(n.when(address)) }
@@ -159,8 +166,8 @@ func TestASlowCheckDelaysNobody(t *testing.T) {
 				t.Errorf("%s: %d checks in a minute", address, n)
 			}
 		}
-		if c.net.most != 1 {
-			t.Errorf("%d checks of one backend at once", c.net.most)
+		if c.net.most() != 1 {
+			t.Errorf("%d checks of one backend at once", c.net.most())
 		}
 		if s := g.Status()[0]; s.LastError != "no answer within 1s" {
 			t.Errorf("error %q", s.LastError)
@@ -331,8 +338,31 @@ func TestAChangedCheckKeepsTheStatus(t *testing.T) {
 		if n := c.net.count("a:80") - before; n < 9 || n > 11 {
 			t.Errorf("%d checks in 99 s, want one each 10 s", n)
 		}
-		if c.net.most != 1 {
-			t.Errorf("%d checks at once", c.net.most)
+		if c.net.most() != 1 {
+			t.Errorf("%d checks at once", c.net.most())
+		}
+	})
+}
+
+// A check that does not heed that it is given up delays the first one of the new
+// settings: there are never two of one backend at once.
+func TestAChangedCheckWaitsForTheOneUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheckTest(t)
+		c.net.on("a:80", func(context.Context) error { time.Sleep(700 * time.Millisecond); return nil })
+		p := checkedTCP(one(t))
+		for i := range 20 {
+			p.Health.Fall = 1 + i
+			g := c.generation(p)
+			synctest.Wait()
+			if s := g.Status()[0]; !s.NextCheck.IsZero() {
+				t.Errorf("a check is under way, and the next is at %v", s.NextCheck)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if c.net.most() != 1 {
+			t.Errorf("%d checks at once", c.net.most())
 		}
 	})
 }
@@ -378,6 +408,9 @@ func TestChecksAreSwitchedOffAndOn(t *testing.T) {
 		c.expect(t, first, "a:80", "unhealthy")
 		off := c.generation(one(t))
 		c.expect(t, off, "a:80", "unchecked")
+		if s := off.Status()[0]; !s.NextCheck.IsZero() || s.LastError != "" {
+			t.Errorf("%+v", s)
+		}
 		<-off.Checked()
 		acquire(t, off.Pool("pool")).Done()
 		before := c.net.count("a:80")

@@ -82,7 +82,7 @@ func TestDoneWithoutReportIsNeutral(t *testing.T) {
 
 func TestInFlightIsNeverNegative(t *testing.T) {
 	c := abc(t)
-	c.MaxInFlight = 20
+	c.MaxInFlight = 2
 	p := single(t, c)
 	stop, watched := make(chan struct{}), make(chan struct{})
 	var negative atomic.Bool
@@ -95,7 +95,7 @@ func TestInFlightIsNeverNegative(t *testing.T) {
 			default:
 			}
 			for _, m := range p.members {
-				if n := m.backend.inFlight.Load(); n < 0 || n > 20 {
+				if n := m.backend.inFlight.Load(); n < 0 || n > 2 {
 					negative.Store(true)
 				}
 			}

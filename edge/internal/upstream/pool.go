@@ -132,17 +132,25 @@ func (p *Pool) acquire(room []candidate, except []*Backend) (*Lease, Refusal, ti
 		if len(among) == 0 {
 			return nil, out.refusal, out.retryAfter()
 		}
-		i := p.pick(among)
 		var lease *Lease
-		if lease, why = p.reserve(p.members[among[i].member].backend, now); lease != nil {
+		if lease, why = p.try(among, now); lease != nil {
 			return lease, 0, 0
 		}
-		p.unpick(among, i)
 	}
 	if why == BreakerOpen { // another one is the probe
 		return nil, why, soon
 	}
 	return nil, max(why, NoBackend), 0 // others had the last places, or there is no member
+}
+
+// try takes the next of among, or says why another caller was faster.
+func (p *Pool) try(among []candidate, now time.Duration) (*Lease, Refusal) {
+	i := p.pick(among)
+	lease, why := p.reserve(p.members[among[i].member].backend, now)
+	if lease == nil {
+		p.unpick(among, i)
+	}
+	return lease, why
 }
 
 // kept is why backends were kept from a request, all in all.
@@ -251,7 +259,7 @@ func (p *Pool) unpick(among []candidate, i int) {
 	}
 }
 
-// reserve counts a request in flight and passes the breaker, or says who was faster.
+// reserve counts a request in flight and passes the breaker.
 func (p *Pool) reserve(b *Backend, now time.Duration) (*Lease, Refusal) {
 	if !p.enter(b) {
 		return nil, Overloaded

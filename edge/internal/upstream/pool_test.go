@@ -3,6 +3,7 @@ package upstream
 import (
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -122,6 +123,41 @@ func TestNoMoreInFlightThanTheBound(t *testing.T) {
 		if got.Load() != 6 || full.Load() != 94 {
 			t.Errorf("%s: %d in flight, %d refused as too many", balance, got.Load(), full.Load())
 		}
+	}
+}
+
+// Two who see the last place at the same moment do not both get it.
+func TestTheLastPlaceIsForOne(t *testing.T) {
+	c := one(t)
+	c.MaxInFlight = 1
+	p := single(t, c)
+	const rounds = 5000
+	var arrived, got atomic.Int64
+	var all sync.WaitGroup
+	together := func(turn int64) { // awake, or one would run after the other
+		arrived.Add(1)
+		for since := time.Now(); arrived.Load() < 2*turn; {
+			if time.Since(since) > 20*time.Microsecond {
+				runtime.Gosched() // there are fewer cores than callers
+			}
+		}
+	}
+	for range 2 {
+		all.Go(func() {
+			for round := range int64(rounds) {
+				together(2*round + 1)
+				l, _, _ := p.Acquire()
+				together(2*round + 2)
+				if l != nil {
+					got.Add(1)
+					l.Done()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := got.Load(); n != rounds {
+		t.Errorf("%d leases in %d rounds", n, rounds)
 	}
 }
 
@@ -246,6 +282,55 @@ func TestALostRaceCostsNoTurn(t *testing.T) {
 		if got := picks(t, p, 100); got["a"] < 49 {
 			t.Errorf("%v after the race", got)
 		}
+	})
+}
+
+// What was free when the candidates were looked at, and is not when one of them is
+// chosen, costs nothing: no turn, and no request in flight.
+func TestWhoComesTooLateTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := guarded(poolOf(t, "http://a:80", "http://b:80"))
+		c.MaxInFlight = 2
+		p := single(t, c)
+		for _, m := range p.members {
+			for m.backend.Breaker() != breaker.Open {
+				pass, _ := m.backend.breaker.Acquire(p.registry.now())
+				m.backend.breaker.Report(p.registry.now(), pass, breaker.Failure)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		late := func(want Refusal) {
+			t.Helper()
+			now := p.registry.now()
+			among, _ := p.survey(nil, now, nil)
+			if len(among) != 2 {
+				t.Fatalf("%d candidates", len(among))
+			}
+			var faster []*Lease
+			for l, _, _ := p.Acquire(); l != nil; l, _, _ = p.Acquire() {
+				faster = append(faster, l)
+			}
+			turns := slices.Clone(p.turn)
+			for range 10 {
+				if l, why := p.try(among, now); l != nil || why != want {
+					t.Fatalf("lease %v, refusal %d, want %d", l, why, want)
+				}
+				if !slices.Equal(p.turn, turns) {
+					t.Fatalf("turns %v, were %v", p.turn, turns)
+				}
+			}
+			for _, l := range faster {
+				l.Report(breaker.Success)
+				l.Done()
+			}
+			for _, m := range p.members {
+				if n := m.backend.inFlight.Load(); n != 0 {
+					t.Errorf("%s: %d in flight", m.backend.Name(), n)
+				}
+			}
+		}
+		late(BreakerOpen)
+		late(Overloaded)
 	})
 }
 

@@ -142,6 +142,24 @@ func TestARemovedBackendEndsWithItsRequests(t *testing.T) {
 	}
 }
 
+// Who had a lease before may still send its request.
+func TestALeaseOutlivesTheRemoval(t *testing.T) {
+	s := newBackendServer(t, ok)
+	g := newTest(t, Options{}).Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout)
+	l := acquire(t, g.Pool("pool"))
+	g.Release()
+	response, err := l.Backend().RoundTrip(request(t, l.Backend(), "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); string(body) != "ok" || err != nil {
+		t.Errorf("%q, %v", body, err)
+	}
+	_ = response.Body.Close()
+	l.Done()
+	eventually(t, "its connection is closed", func() bool { made, open := s.connections(); return made == 1 && open == 0 })
+}
+
 func TestOtherTimeoutsNeedOtherConnections(t *testing.T) {
 	s := newBackendServer(t, ok)
 	r := newTest(t, Options{})
