@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -341,6 +343,48 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 	}
 	if _, err := Load(big, nil); !errors.As(err, &faults) || !strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("a big file: %v", err)
+	}
+}
+
+// Files of nearly 1 MiB that would be slow, were anything done for each pair of lines.
+func TestLargeFilesAreReadInTime(t *testing.T) {
+	fill := func(head, line, tail string) string {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := 0; b.Len() < maxBytes-200; i++ {
+			b.WriteString(strings.ReplaceAll(line, "#", strconv.Itoa(i)))
+		}
+		return b.String() + tail
+	}
+	const pools = "\nbackends: [{name: a, url: 'http://h:1'}]\n"
+	for name, file := range map[string]string{
+		"good routes":     fill("routes:\n", "  - {path: /r#/:id, backend: a}\n", pools),
+		"bad routes":      fill("routes:\n", "  - {path: /r/:p#, backend: b}\n", pools),
+		"methods":         fill("routes: [{path: /, backend: a, methods: [", "M#,", "G]}]"+pools),
+		"pools":           fill("routes: [{path: /, backend: p1}]\nbackends:\n", " - {name: p#, url: 'http://h#'}\n", ""),
+		"servers":         fill("routes: [{path: /, backend: a}]\nbackends: [{name: a, urls: [", "'http://h#',", "]}]"),
+		"unknown keys":    fill("", "k#: 1\n", ""),
+		"one key":         fill("", "k: 1\n", ""),
+		"deep lists":      fill("", "[", ""),
+		"deep mappings":   fill("", "{a: ", ""),
+		"deep indention":  fill("", "- ", ""),
+		"aliases":         fill("a: &a [x]\n", "b#: *a\n", ""),
+		"anchors":         fill("", "b#: &a# x\n", ""),
+		"long text":       fill("routes: '", "x", "'"),
+		"documents":       fill("", "---\n", ""),
+		"captures":        fill("routes: [{backend: a, path: ", "/:p#", "}]"+pools),
+		"quoted keys":     fill("", "\"\\n#\": 1\n", ""),
+		"colliding names": fill("routes: [{path: /, backend: a}]\nbackends:\n", " - {name: a, url: 'http://h'}\n", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, err := Parse("large", []byte(file), environment)
+			if took := time.Since(start); took > 20*time.Second || len(fmt.Sprint(err)) > 1<<20 {
+				t.Errorf("it took %v", took)
+			} else {
+				t.Logf("%v, error of %d bytes", took, len(fmt.Sprint(err)))
+			}
+		})
 	}
 }
 

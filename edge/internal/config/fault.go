@@ -31,8 +31,11 @@ func (f Fault) Error() string {
 }
 
 // Faults is all that is wrong with a file, in the order of its lines. It is the
-// error of [Load] and [Parse] for every file that could be read.
+// error of [Load] and [Parse] for every file that could be read. Of more than
+// 1000 the last one says how many there are.
 type Faults []Fault
+
+const mostFaults = 1000
 
 // Error has a line for each fault.
 func (f Faults) Error() string {
@@ -43,8 +46,13 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns the faults in the order of lines, each once.
+// sorted returns the faults in the order of lines, each once, and not too many.
 func (f Faults) sorted() Faults {
 	slices.SortStableFunc(f, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
-	return slices.Compact(f)
+	f = slices.Compact(f)
+	if len(f) <= mostFaults {
+		return f
+	}
+	last := Fault{File: f[0].File, Line: f[mostFaults-1].Line, Text: fmt.Sprintf("and %d more faults", len(f)-mostFaults+1)}
+	return append(f[:mostFaults-1], last)
 }

@@ -166,12 +166,20 @@ func durationField(key string, into *time.Duration, least, most time.Duration) f
 	}, func() *yaml.Node { return textNode(duration(*into)) }}
 }
 
+// mostItems is the length of the longest list of scalars: none has a use for more.
+const mostItems = 1000
+
 // listField is a list, nothing in it twice, of scalars with a tag. parse returns
 // what is wrong with one.
 func listField[T comparable](key, want, tag string, into *[]T, parse func(string) (T, string), format func(T) string) field {
 	return field{key, func(v value) {
 		*into = nil
-		for _, item := range v.items(want) {
+		items := v.items(want)
+		if len(items) > mostItems {
+			v.fault("has more than %d entries", mostItems)
+			return
+		}
+		for _, item := range items {
 			text, ok := item.scalar("one of "+want, tag)
 			if !ok {
 				v.r.broken[v.path] = true

@@ -27,6 +27,9 @@ type shape struct {
 	names  []string // of the parameters
 }
 
+// maxPattern is the length of the longest pattern, in bytes.
+const maxPattern = 8 << 10
+
 // parse reads a pattern, or says what is wrong with it.
 func parse(path string) (s shape, faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -35,6 +38,8 @@ func parse(path string) (s shape, faults []string) {
 		return s, []string{"is empty; the shortest is /"}
 	case path[0] != '/':
 		return s, []string{"must begin with /"}
+	case len(path) > maxPattern:
+		return s, []string{fmt.Sprintf("has %d bytes; the most is %d", len(path), maxPattern)}
 	case strings.ContainsAny(path, "?#"):
 		return s, []string{"must not have a query or a fragment; requests are routed by their path alone"}
 	}

@@ -113,7 +113,7 @@ func (b *builder) pattern(i int) {
 	p := b.patterns[i]
 	s, faults := parse(p.Path)
 	for _, text := range append(faults, methodFaults(p.Methods)...) {
-		b.fault(i, -1, "%s %s", p.Path, text)
+		b.fault(i, -1, "%s %s", p.Path[:min(len(p.Path), 200)], text)
 	}
 	if len(faults) > 0 {
 		return
