@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 
 	"github.com/sentinelgo/sentinel/edge/internal/explain"
@@ -68,8 +67,8 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		return nil
 	})
-	fs.Func("client", "the client's `address`", func(text string) (err error) {
-		q.Client, err = netip.ParseAddr(text)
+	fs.Func("client", "the `address` at the other end of the connection", func(text string) (err error) {
+		q.Peer, err = netip.ParseAddr(text)
 		return err
 	})
 	rest, code, ok := c.parse(fs, args, 2)
@@ -94,26 +93,11 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 	return c.wrote(answer.WriteText(c.out))
 }
 
-// build is what version says.
-type build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Go       string `json:"go"`
-}
-
 func (c *cli) version(fs *flag.FlagSet, args []string) int {
 	if _, code, ok := c.parse(fs, args, 0); !ok {
 		return code
 	}
-	b := build{Version: "unknown"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		b.Version, b.Go = info.Main.Version, info.GoVersion
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				b.Revision = s.Value
-			}
-		}
-	}
+	b := buildOf()
 	if c.asJSON {
 		return c.json(b)
 	}

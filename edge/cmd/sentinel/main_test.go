@@ -63,7 +63,7 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"routes -config " + faulty, exitConfig, "", "must begin with /"},
 
 		{"explain /users -config " + sample, exitOK, "goes to * /users", ""},
-		{"explain -config " + full + " PATCH http://h/users/7?x -client 192.0.2.7", exitOK, "counted for 192.0.2.7/32", ""},
+		{"explain -config " + full + " PATCH http://h/users/7?x -client 192.0.2.7", exitOK, "counted for 192.0.2.7:", ""},
 		{"explain -json -config " + full + " /nowhere", exitOK, `"reason": "no_route"`, ""},
 		{"explain -config " + sample, exitConfig, "", "which URL?"},
 		{"explain a b c", exitConfig, "", `"c" is one argument too many`},

@@ -229,7 +229,6 @@ func (r *reader) finish(c *Config) {
 		r.route(c, i, pools)
 	}
 	if c.RateLimit != nil {
-		c.RateLimit.MaxClients = c.maxClients
 		r.sentinel(c, c.RateLimit, "rate_limit")
 	}
 	for _, key := range []string{"routes", "backends"} {
@@ -266,7 +265,6 @@ func (r *reader) route(c *Config, i int, pools map[string]int) {
 	case r.lines[path+".rate_limit"] == 0:
 		route.RateLimit = c.RateLimit
 	case route.RateLimit != nil:
-		route.RateLimit.MaxClients = c.maxClients
 		r.sentinel(c, route.RateLimit, path+".rate_limit")
 	}
 	_, known := pools[route.Backend]

@@ -6,6 +6,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"time"
@@ -20,11 +21,16 @@ type Config struct {
 	Routes    []Route
 	Pools     []Pool // `backends` in the file
 
+	// maxClients bounds the memory of mode local: 100000, for all routes together. In
+	// the file the outermost rate_limit has it.
 	maxClients int
 	// origins are the environment variables that values come from, by the value's
 	// path in the effective configuration.
 	origins map[string]string
 }
+
+// MaxClients bounds the buckets of all local rate limits together.
+func (c *Config) MaxClients() int { return c.maxClients }
 
 // Server is the listener for traffic.
 type Server struct {
@@ -71,12 +77,21 @@ type RateLimit struct {
 	Capacity, RefillRate int64
 	// Key is "client" (the peer's address, default), or "header:NAME". "" in mode distributed.
 	Key string
-	// MaxClients bounds the memory of mode local: 100000, for all routes together.
-	// In the file only the outermost rate_limit has it; here every one.
-	MaxClients int
 	// Policy is the endpoint id in the library's configuration, of mode distributed.
 	Policy string
 	Line   int
+}
+
+// String is the quota in words, "none" for nil.
+func (l *RateLimit) String() string {
+	switch {
+	case l == nil:
+		return "none"
+	case l.Mode == Distributed:
+		return "policy " + l.Policy
+	default:
+		return fmt.Sprintf("%s tokens, %s a second, by %s", Decimal(l.Capacity), Decimal(l.RefillRate), l.Key)
+	}
 }
 
 // Route leads requests to a pool.

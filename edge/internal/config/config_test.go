@@ -89,7 +89,7 @@ func TestTheFirstFileAnybodyWritesLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Server.Listen != ":8080" || c.RateLimit.Capacity != 100*token || c.RateLimit.RefillRate != 100*token || c.RateLimit.Key != "client" || c.RateLimit.MaxClients != 100_000 {
+	if c.Server.Listen != ":8080" || c.RateLimit.Capacity != 100*token || c.RateLimit.RefillRate != 100*token || c.RateLimit.Key != "client" || c.MaxClients() != 100_000 {
 		t.Errorf("server %+v, limit %+v", c.Server, c.RateLimit)
 	}
 	if r := c.Routes[0]; r.Path != "/users" || r.Backend != "users" || r.RateLimit != c.RateLimit || r.Timeout != 30*time.Second || r.Line != 10 {
@@ -157,14 +157,17 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if c.Admin != (Admin{Listen: "0.0.0.0:9999", AllowRemote: true}) || c.Sentinel != "/etc/policies.json" {
 		t.Errorf("admin %+v, sentinel %s", c.Admin, c.Sentinel)
 	}
-	if l := *c.RateLimit; l != (RateLimit{Mode: Local, Capacity: 12_500_000, RefillRate: 1, Key: "header:X-Api-Key", MaxClients: 5, Line: l.Line}) {
+	if l := *c.RateLimit; l != (RateLimit{Mode: Local, Capacity: 12_500_000, RefillRate: 1, Key: "header:X-Api-Key", Line: l.Line}) {
 		t.Errorf("limit %+v", l)
+	}
+	if c.MaxClients() != 5 {
+		t.Errorf("%d clients", c.MaxClients())
 	}
 	routes := []Route{
 		{Path: "/a", Methods: []string{"GET", "BREW"}, Backend: "one", EitherSlash: true, Timeout: 3 * time.Second, RateLimit: c.RateLimit, Line: 23},
-		{Path: "/a/:id", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Distributed, Policy: "auth.login", MaxClients: 5, Line: 26}, Line: 24},
+		{Path: "/a/:id", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Distributed, Policy: "auth.login", Line: 26}, Line: 24},
 		{Path: "/a/*rest", Backend: "two", Timeout: 7 * time.Second, Line: 27},
-		{Path: "/b", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Local, Capacity: token, RefillRate: token / 10, Key: "client", MaxClients: 5, Line: 32}, Line: 30},
+		{Path: "/b", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Local, Capacity: token, RefillRate: token / 10, Key: "client", Line: 32}, Line: 30},
 	}
 	if !reflect.DeepEqual(c.Routes, routes) {
 		t.Errorf("routes\n%+v, want\n%+v", c.Routes, routes)
@@ -282,8 +285,20 @@ func TestWhatIsPrintedLoadsAgain(t *testing.T) {
 
 func TestALimitThatIsOffStaysOff(t *testing.T) {
 	c := mustParse(t, "off", mustRead(t, "testdata/good/limit_off.yaml"))
-	if c.RateLimit != nil || c.Routes[0].RateLimit != nil || c.Routes[1].RateLimit.MaxClients != 3 {
+	if c.RateLimit != nil || c.Routes[0].RateLimit != nil || c.Routes[1].RateLimit == nil || c.MaxClients() != 3 {
 		t.Errorf("%+v, routes %+v", c.RateLimit, c.Routes)
+	}
+}
+
+func TestALimitInWords(t *testing.T) {
+	for want, l := range map[string]*RateLimit{
+		"none":              nil,
+		"policy auth.login": {Mode: Distributed, Policy: "auth.login"},
+		"1.5 tokens, 0.000001 a second, by client": {Mode: Local, Capacity: 1_500_000, RefillRate: 1, Key: "client"},
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/proxy"
 	"github.com/sentinelgo/sentinel/edge/internal/router"
 )
 
@@ -20,7 +21,7 @@ type Question struct {
 	Method string // "" is GET
 	URL    string // with or without scheme and host, as it would stand on the wire
 	Header http.Header
-	Client netip.Addr // the zero Addr: nobody in particular
+	Peer   netip.Addr // at the other end of the connection; the zero Addr: nobody in particular
 }
 
 // State is how a backend is at the moment, where somebody knows.
@@ -167,7 +168,7 @@ func (a *Answer) found(c *config.Config, r *router.Router, m *router.Match, q Qu
 	m.Captures(func(name, value string) { a.Captures = append(a.Captures, Capture{name, value}) })
 	a.Why = "of the routes that take this path and method, this one comes first in the order of precedence"
 	if l := route.RateLimit; l != nil {
-		a.Limit = limit(l, q)
+		a.Limit = a.limit(c, l, q)
 	}
 	i := slices.IndexFunc(c.Pools, func(p config.Pool) bool { return p.Name == route.Backend })
 	a.Pool = pool(&c.Pools[i], states)
@@ -188,52 +189,52 @@ func Routes(c *config.Config, r *router.Router) []Route {
 func describe(r *config.Route) *Route {
 	d := &Route{
 		Line: r.Line, Path: r.Path, Methods: r.Methods, TrailingSlash: "strict",
-		Backend: r.Backend, Timeout: r.Timeout.String(), Limit: "none",
+		Backend: r.Backend, Timeout: r.Timeout.String(), Limit: r.RateLimit.String(),
 	}
 	if r.EitherSlash {
 		d.TrailingSlash = "either"
 	}
-	if r.RateLimit != nil {
-		d.Limit = quota(r.RateLimit)
-	}
 	return d
-}
-
-// quota is a rate limit in words.
-func quota(l *config.RateLimit) string {
-	if l.Mode == config.Distributed {
-		return "policy " + l.Policy
-	}
-	return fmt.Sprintf("%s tokens, %s a second", config.Decimal(l.Capacity), config.Decimal(l.RefillRate))
 }
 
 // limit says whose bucket a request is counted in.
-func limit(l *config.RateLimit, q Question) *Limit {
-	d := &Limit{Mode: string(l.Mode), Quota: quota(l), Policy: l.Policy}
-	if l.Mode == config.Distributed {
-		d.Key = "tenant"
-		d.Why = "the policy's identity says who the tenant is, and Redis has the bucket"
-		return d
+func (a *Answer) limit(c *config.Config, l *config.RateLimit, q Question) *Limit {
+	d := &Limit{Mode: string(l.Mode), Quota: l.String(), Policy: l.Policy}
+	name, byHeader := strings.CutPrefix(l.Key, "header:")
+	values := q.Header.Values(name)
+	if strings.EqualFold(name, "host") {
+		values = []string{a.Host}
 	}
-	if name, ok := strings.CutPrefix(l.Key, "header:"); ok {
-		if value := q.Header.Get(name); value != "" {
-			d.Key, d.Why = name+": "+value, "the limit's key is this header"
-			return d
-		}
-		d.Why = "the request has no " + name + ", so its address counts"
-	} else {
-		d.Why = "the limit's key is the client's address"
-	}
-	switch a := q.Client.Unmap().WithZone(""); {
-	case !a.IsValid():
-		d.Key = "the client's address"
-	case a.Is4():
-		d.Key = netip.PrefixFrom(a, 32).String()
+	switch {
+	case l.Mode == config.Distributed:
+		d.Key, d.Why = "tenant", "the policy's identity says who the tenant is, and Redis has the bucket"
+	case byHeader && strings.Join(values, "") != "":
+		d.Key, d.Why = name+": "+strings.Join(values, ", "), "the limit's key is this header"
+	case byHeader:
+		d.Why = "the request has no " + name + ", so its client's address counts"
+		d.address(c, q)
 	default:
-		d.Key = netip.PrefixFrom(a, 64).Masked().String()
-		d.Why += "; one host has a whole /64 of IPv6"
+		d.Why = "the limit's key is the client's address"
+		d.address(c, q)
 	}
 	return d
+}
+
+// address makes the client's address the key.
+func (l *Limit) address(c *config.Config, q Question) {
+	client := proxy.Client(c.Server.TrustedProxies, q.Peer, q.Header.Values("X-Forwarded-For"))
+	if client != q.Peer.Unmap().WithZone("") {
+		l.Why += "; X-Forwarded-For says which, and " + q.Peer.String() + " is a trusted proxy"
+	}
+	switch {
+	case !client.IsValid():
+		l.Key = "the client's address"
+	case client.Is4():
+		l.Key = client.String()
+	default:
+		l.Key = netip.PrefixFrom(client, 64).Masked().String()
+		l.Why += "; who has one address of an IPv6 /64 has all"
+	}
 }
 
 func pool(p *config.Pool, states []State) *Pool {

@@ -13,6 +13,7 @@ import (
 )
 
 const file = `
+server: {trusted_proxies: [10.0.0.0/8]}
 rate_limit: {capacity: 100, refill_rate: 0.5}
 sentinel: policies.json
 routes:
@@ -49,22 +50,30 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		{
 			Question{URL: "http://edge.example/users/a%2Fb?x=1", Header: http.Header{"X-Api-Key": {"k1"}}},
 			[]string{
-				"GET /users/a%2Fb\ngoes to GET /users/:id (line 6, place 5)", `  id = "a/b"`, "timeout 30s, trailing slash strict",
-				"local, 1 tokens, 1 a second", "counted for X-Api-Key: k1",
+				"GET /users/a%2Fb\ngoes to GET /users/:id (line 7, place 5)", `  id = "a/b"`, "timeout 30s, trailing slash strict",
+				"local, 1 tokens, 1 a second, by header:X-Api-Key", "counted for X-Api-Key: k1",
 				"backend: users, round_robin", "http://a:1  weight 1  1 of 4 requests", "http://b:2  weight 3  3 of 4 requests", "x http://c:3  weight 0  weight 0: gets nothing",
 			},
 		},
 		{
-			Question{URL: "/users/7", Client: netip.MustParseAddr("192.0.2.7")},
-			[]string{"counted for 192.0.2.7/32: the request has no X-Api-Key, so its address counts"},
+			Question{URL: "/users/7", Peer: netip.MustParseAddr("192.0.2.7")},
+			[]string{"counted for 192.0.2.7: the request has no X-Api-Key, so its client's address counts"},
 		},
 		{
-			Question{Method: "HEAD", URL: "/users", Client: netip.MustParseAddr("2001:db8:1:2:3::1")},
-			[]string{"goes to GET,POST /users (line 5", "local, 100 tokens, 0.5 a second", "counted for 2001:db8:1:2::/64", "a whole /64"},
+			Question{Method: "HEAD", URL: "/users", Peer: netip.MustParseAddr("2001:db8:1:2:3::1")},
+			[]string{"goes to GET,POST /users (line 6", "local, 100 tokens, 0.5 a second, by client", "counted for 2001:db8:1:2::/64", "has all"},
 		},
 		{
-			Question{URL: "/users", Client: netip.MustParseAddr("::ffff:192.0.2.7")},
-			[]string{"counted for 192.0.2.7/32: the limit's key is the client's address"},
+			Question{URL: "/users", Peer: netip.MustParseAddr("::ffff:192.0.2.7")},
+			[]string{"counted for 192.0.2.7: the limit's key is the client's address"},
+		},
+		{
+			Question{URL: "/users", Peer: netip.MustParseAddr("10.0.0.1"), Header: http.Header{"X-Forwarded-For": {"198.51.100.1, 192.0.2.7"}}},
+			[]string{"counted for 192.0.2.7: the limit's key is the client's address; X-Forwarded-For says which, and 10.0.0.1 is a trusted proxy"},
+		},
+		{
+			Question{URL: "/users", Peer: netip.MustParseAddr("11.0.0.1"), Header: http.Header{"X-Forwarded-For": {"192.0.2.7"}}},
+			[]string{"counted for 11.0.0.1: the limit's key is the client's address\n"},
 		},
 		{Question{URL: "/users/me"}, []string{"distributed, policy auth.login", "counted for tenant"}},
 		{
@@ -73,14 +82,14 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		},
 		{
 			Question{Method: "DELETE", URL: "/users"},
-			[]string{"is answered 405 method_not_allowed", "none takes DELETE", "Allow: GET, HEAD, POST", "closest:\n  GET,POST /users (line 5): takes this path with GET"},
+			[]string{"is answered 405 method_not_allowed", "none takes DELETE", "Allow: GET, HEAD, POST", "closest:\n  GET,POST /users (line 6): takes this path with GET"},
 		},
-		{Question{URL: "/users/"}, []string{"is answered 404 no_route", "GET,POST /users (line 5): takes the path without the slash"}},
-		{Question{URL: "/files"}, []string{"* /files/*rest (line 8): takes the path with a slash at its end"}},
+		{Question{URL: "/users/"}, []string{"is answered 404 no_route", "GET,POST /users (line 6): takes the path without the slash"}},
+		{Question{URL: "/files"}, []string{"* /files/*rest (line 9): takes the path with a slash at its end"}},
 		{Question{URL: "//users"}, []string{"takes the path with single slashes"}},
 		{Question{URL: "/Users"}, []string{"takes the path in lower case"}},
 		{Question{URL: "/api/v1%2Forders"}, []string{"takes the path with a plain slash"}},
-		{Question{URL: "/api/v1/invoices"}, []string{"* /api/v1/orders (line 9): begins with /api/v1, and goes on with orders instead of invoices"}},
+		{Question{URL: "/api/v1/invoices"}, []string{"* /api/v1/orders (line 10): begins with /api/v1, and goes on with orders instead of invoices"}},
 		{Question{URL: "/api/v1/orders/7"}, []string{"begins with /api/v1/orders, and ends there"}},
 		{Question{URL: "/api"}, []string{"begins with /api, and goes on with /v1/orders"}},
 		{Question{URL: "/users/../x"}, []string{"is answered 400 bad_path: the path has a segment . or .."}},
@@ -142,7 +151,7 @@ func TestRoutesAreListedByPrecedence(t *testing.T) {
 	if err := WriteRoutes(&b, Routes(c, r)); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"PLACE  METHODS   PATH", "3      GET,POST  /users ", "100 tokens, 0.5 a second", "policy auth.login"} {
+	for _, part := range []string{"PLACE  METHODS   PATH", "3      GET,POST  /users ", "100 tokens, 0.5 a second, by client", "policy auth.login"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("%q is not in\n%s", part, b.String())
 		}

@@ -28,6 +28,12 @@ func peerOf(r *http.Request) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
+// Client is who sent a request that comes from peer with these values of
+// X-Forwarded-For, when what these proxies say of others is believed.
+func Client(proxies []netip.Prefix, peer netip.Addr, forwarded []string) netip.Addr {
+	return trusted(proxies).clientOf(peer.Unmap().WithZone(""), forwarded)
+}
+
 // clientOf is who sent the request: the peer, or, as long as who speaks is
 // trusted, whom it names. The chain is read from its end, for only there stands
 // what our own proxies wrote; the first address that is not trusted is the
