@@ -17,10 +17,17 @@ import (
 // stdlib is net/http's own proxy, tuned as ours is.
 func stdlib(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
-		Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
+		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
+		Transport:  &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
+		BufferPool: pooled{},
 	}
 }
+
+// pooled is a httputil.BufferPool.
+type pooled struct{}
+
+func (pooled) Get() []byte  { return buffers.Get().(*[copySize]byte)[:] }
+func (pooled) Put(b []byte) { buffers.Put((*[copySize]byte)(b)) }
 
 // ours is a handler for one backend, with nothing else configured.
 func ours(b *testing.B, to *url.URL) http.Handler {

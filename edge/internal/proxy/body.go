@@ -93,7 +93,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.paced {
 		p = b.pace.of(p)
 	}
-	if int64(len(p)) > b.left+1 {
+	if int64(len(p))-1 > b.left {
 		p = p[:b.left+1] // one too many is enough to know
 	}
 	err := b.begin()

@@ -457,3 +457,13 @@ func raw(t *testing.T, talk func(p *peer)) string {
 
 // loopback trusts who connects in these tests.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// contextOf is a request's context, to be cancelled.
+func contextOf(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithCancel(r.Context())
+}
+
+// panics is a limiter with a mistake.
+type panics struct{ value any }
+
+func (p panics) Allow(http.ResponseWriter, *http.Request, netip.Addr) (bool, Reason) { panic(p.value) }

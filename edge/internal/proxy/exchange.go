@@ -138,7 +138,9 @@ func (x *exchange) find() bool {
 		x.answer(&p)
 		return false
 	case router.BadPath:
-		x.answer(&badPath)
+		p := badPath
+		p.detail = m.Why
+		x.answer(&p)
 		return false
 	default:
 		x.answer(&noRoute)

@@ -375,3 +375,28 @@ func TestABodyThatIsTooLongByItsLengthIsRefused(t *testing.T) {
 		}
 	})
 }
+
+func FuzzConnectionWithdrawsOnlyWhatIsTheClients(f *testing.F) {
+	f.Add("close, X-Forwarded-For", "X-A")
+	f.Add(",, x_b ;q=1, via", "Te")
+	f.Fuzz(func(t *testing.T, connection, name string) {
+		name = http.CanonicalHeaderKey(name)
+		r := &http.Request{Method: "GET", Host: "h", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{
+			name: {"client"}, "Connection": {connection, name},
+		}}
+		h := requestHeader(r, netip.MustParseAddr("192.0.2.1"), false, "id", "")
+		for key, want := range map[string]string{
+			"Via": "1.1 sentinel", "X-Request-Id": "id", "X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "h",
+		} {
+			if got := h[key]; len(got) == 0 || got[len(got)-1] != want {
+				t.Errorf("%q strips %s: %q", connection, key, got)
+			}
+		}
+		if _, kept := h[name]; kept && !rebuilt(name) && name != "Te" && strings.TrimSpace(name) == name && !strings.Contains(name, ",") && name != "" {
+			t.Errorf("%q is for one connection and was forwarded", name)
+		}
+		if h["Connection"] != nil {
+			t.Error("Connection is forwarded")
+		}
+	})
+}

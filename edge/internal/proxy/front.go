@@ -68,9 +68,7 @@ func (f *front) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Flush sends what has been written.
-func (f *front) Flush() { _ = f.flush() } // the next write has the error too
-
+// flush sends what has been written.
 func (f *front) flush() error {
 	f.arm()
 	defer f.disarm()

@@ -28,7 +28,7 @@ type problem struct {
 var (
 	notConfigured   = problem{status: http.StatusServiceUnavailable, reason: NotConfigured, detail: "the proxy has no configuration yet"}
 	noRoute         = problem{status: http.StatusNotFound, reason: NoRoute, detail: "no route for this path"}
-	badPath         = problem{status: http.StatusBadRequest, reason: BadPath, detail: "the path has a dot segment, a backslash, a control character or a bad escape"}
+	badPath         = problem{status: http.StatusBadRequest, reason: BadPath}
 	badExpectation  = problem{status: http.StatusExpectationFailed, reason: BadRequest, detail: "the only expectation that can be met is 100-continue"}
 	badMethod       = problem{status: http.StatusMethodNotAllowed, reason: MethodNotAllowed, detail: "the proxy does not forward this method", allow: "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"}
 	tooLarge        = problem{status: http.StatusRequestEntityTooLarge, reason: BodyTooLarge, detail: "the request's body is too large"}

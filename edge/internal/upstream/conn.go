@@ -14,7 +14,8 @@ import (
 // sent, and that may depend on a client who sends nothing.
 type conn struct {
 	net.Conn
-	ended atomic.Pointer[func()]
+	over atomic.Bool // reading it has failed
+	tell atomic.Pointer[func()]
 }
 
 // watched has a dialer's connections tell when they have ended.
@@ -28,9 +29,9 @@ func watched(dial dialer) dialer {
 	}
 }
 
-// OnEnd has f called when the backend ends the connection c, which a request was
-// given, see httptrace.GotConnInfo; until then, or until stop is called. It is called on the
-// goroutine that reads the connection, and must not block. A
+// OnEnd has f called when the connection c has ended, which a request was given, see
+// httptrace.GotConnInfo: at once if it has already, else on the goroutine that
+// reads it, perhaps more than once, and not after stop. It must not block. A
 // connection that is not this package's never tells.
 func OnEnd(c net.Conn, f func()) (stop func()) {
 	if wrapper, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
@@ -40,15 +41,19 @@ func OnEnd(c net.Conn, f func()) (stop func()) {
 	if !ok {
 		return func() {}
 	}
-	w.ended.Store(&f)
-	return func() { w.ended.CompareAndSwap(&f, nil) }
+	w.tell.Store(&f)
+	if w.over.Load() {
+		f()
+	}
+	return func() { w.tell.CompareAndSwap(&f, nil) }
 }
 
 // Read tells of an end.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
-		if f := c.ended.Load(); f != nil {
+		c.over.Store(true)
+		if f := c.tell.Load(); f != nil {
 			(*f)()
 		}
 	}
