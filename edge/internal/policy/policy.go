@@ -23,8 +23,11 @@ import (
 
 // Options of [Open]. Both may be nil.
 type Options struct {
-	Logger     *slog.Logger          // nil: slog.Default()
-	Registerer prometheus.Registerer // of the library's metrics; nil: there are none
+	Logger *slog.Logger // nil: slog.Default()
+	// Registerer gets the library's metrics; nil: there are none. It is a registry of
+	// its own, for those of the edge have some of the same names: as
+	// [prometheus.Gatherers] both are scraped from one address.
+	Registerer prometheus.Registerer
 }
 
 // Use is a route's use of a policy.

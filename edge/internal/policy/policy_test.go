@@ -22,6 +22,8 @@ import (
 
 	"github.com/sentinelgo/sentinel/adapters/sentinelhttp"
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/core/breaker"
+	"github.com/sentinelgo/sentinel/edge/internal/observe"
 	"github.com/sentinelgo/sentinel/edge/internal/proxy"
 )
 
@@ -311,28 +313,35 @@ func TestAPolicyThatIsGone(t *testing.T) {
 	}
 }
 
-func TestMetricsGoToTheRegisterer(t *testing.T) {
+// The library's metrics and the edge's are scraped together.
+func TestMetrics(t *testing.T) {
 	t.Parallel()
-	registry := prometheus.NewRegistry()
+	library, edge := prometheus.NewRegistry(), prometheus.NewRegistry()
 	path := file(t, "memory://", policies)
 	for range 2 { // a second one on the same registry is no fault
-		l, err := Open(t.Context(), path, uses("two"), Options{Logger: quiet, Registerer: registry})
+		l, err := Open(t.Context(), path, uses("two"), Options{Logger: quiet, Registerer: library})
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer l.Close()
 		ask(l.Policy("two"), from("acme"))
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
 	}
-	families, err := registry.Gather()
+	own, err := observe.NewMetrics(edge, func() observe.View { return observe.View{} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	own.BreakerChanged("pool", "backend", breaker.Closed, breaker.Open)
+	families, err := prometheus.Gatherers{library, edge}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
 	for _, f := range families {
-		if f.GetName() == "sentinel_decisions_total" {
-			return
+		names = append(names, f.GetName())
+	}
+	for _, name := range []string{"sentinel_decisions_total", "sentinel_breaker_transitions_total"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("no %s among %q", name, names)
 		}
 	}
-	t.Error("no sentinel_decisions_total")
 }
