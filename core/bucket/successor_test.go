@@ -241,6 +241,19 @@ func TestBucketsOfOtherTimesAreNoWayRound(t *testing.T) {
 	checkTable(t, epoch, table)
 }
 
+// What was charged after the change, by who did not know of it, counts from then.
+func TestAChargeAfterTheChange(t *testing.T) {
+	t.Parallel()
+	table, old := NewTable(10), New(NewTokenBucket(10*Token, Token))
+	now := old.Successor(NewTokenBucket(10*Token, Token), epoch)
+	for range 10 {
+		take(table, epoch+5*second, "a", old)
+	}
+	if a := take(table, epoch+5*second, "a", now); !a.Denied || a.Wait != second {
+		t.Errorf("%+v: the five seconds before flow in twice", a)
+	}
+}
+
 // Half a capacity is left; by whatever rules it is taken meanwhile, it is not more.
 func TestConcurrentSuccessionAdmitsNoMore(t *testing.T) {
 	t.Parallel()

@@ -306,15 +306,15 @@ func TestPolicyChanges(t *testing.T) {
 			t.Errorf("admitted %d by the policy before, want the 2 that are left", n)
 		}
 		time.Sleep(5 * time.Second)
-		double := store.Policy("p", 20*token, 2*token, ByClient())
+		double := store.Policy("p", 20*token, 4*token, ByClient())
 		time.Sleep(time.Second)
-		if n := admitted(double, alice, 100); n != 12 {
-			t.Errorf("admitted %d, want half of 20 and 2", n)
+		if n := admitted(double, alice, 100); n != 14 {
+			t.Errorf("admitted %d, want half of 20, and 4", n)
 		}
 		if n := admitted(double, bob, 100); n != 20 {
 			t.Errorf("admitted %d of a new client's", n)
 		}
-		if n := admitted(store.Policy("p", 20*token, 2*token, ByHeader("A")), alice, 100); n != 20 {
+		if n := admitted(store.Policy("p", 20*token, 4*token, ByHeader("A")), alice, 100); n != 20 {
 			t.Errorf("admitted %d by another key", n)
 		}
 		if n := admitted(store.Policy("q", 20*token, 2*token, ByClient()), alice, 100); n != 20 {

@@ -69,6 +69,7 @@ var cases = []wireCase{
 	good("chunks", chunked("5\r\nhello\r\n0\r\n\r\n"), "POST 5"),
 	good("chunked in any case", post("5\r\nhello\r\n0\r\n\r\n", "Transfer-Encoding: CHUNKED"), "POST 5"),
 	good("chunks of many sizes", chunked("1\r\nx\r\n0A\r\n0123456789\r\n000f\r\n0123456789abcde\r\n000\r\n\r\n"), "POST 26"),
+	good("more chunks than a size has digits", chunked(strings.Repeat("2\r\nab\r\n", 40)+"0\r\n\r\n"), "POST 80"),
 	good("chunk extensions", chunked("5;a;b=c;d=\"e f\"\r\nhello\r\n0;last\r\n\r\n"), "POST 5"),
 	good("trailers", chunked("5\r\nhello\r\n0\r\nA: b\r\nC:\td e\r\n\r\n"), "POST 5"),
 	good("chunks that hold a request", chunked("1b\r\n"+get+"\r\n0\r\n\r\n"), "POST 27"),
@@ -88,6 +89,7 @@ var cases = []wireCase{
 
 	bad("a chunk with a negative size", chunked("-5\r\nhello\r\n0\r\n\r\n"), "POST bad body"),
 	bad("a chunk with no size", chunked("\r\nhello\r\n0\r\n\r\n"), "POST bad body"),
+	bad("a second chunk with no size", chunked("5\r\nhello\r\n\r\nhello\r\n0\r\n\r\n"), "POST bad body"),
 	bad("a chunk with an extension alone", chunked(";a\r\nhello\r\n0\r\n\r\n"), "POST bad body"),
 	bad("a chunk of 0x", chunked("0x5\r\nhello\r\n0\r\n\r\n"), "POST bad body"),
 	bad("a space before a size", chunked(" 5\r\nhello\r\n0\r\n\r\n"), "POST bad body"),

@@ -382,39 +382,51 @@ func TestTooManyConnectionsWait(t *testing.T) {
 	}
 }
 
+// serveOne serves one connection in a bubble, and returns the client's end.
+func serveOne(t *testing.T, h http.HandlerFunc) net.Conn {
+	l := limits
+	l.HeaderTimeout = 5 * time.Second
+	client, below := net.Pipe()
+	c := newConn(below, &l, make(chan struct{}, 1))
+	c.slots <- struct{}{}
+	server := http.Server{Handler: h, ConnState: ConnState, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: time.Minute}
+	go func() { _ = server.Serve(&single{conn: c, closed: make(chan struct{})}) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		_ = c.Close()
+	})
+	return client
+}
+
+// next reads a response and returns its body.
+func next(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 // A head that has begun has its own time, also where net/http has not seen a byte
 // of it.
 func TestAHeadThatIsSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := limits
-		l.HeaderTimeout = 5 * time.Second
-		client, below := net.Pipe()
-		c := newConn(below, &l, make(chan struct{}, 1))
-		c.slots <- struct{}{}
-		defer c.Close()
-		server := http.Server{Handler: http.HandlerFunc(answer), ConnState: ConnState, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: time.Minute}
-		one := &single{conn: c, closed: make(chan struct{})}
-		go func() { _ = server.Serve(one) }()
-		defer server.Close()
-
-		begin := time.Now()
+		client := serveOne(t, answer)
 		r := bufio.NewReader(client)
 		for range 2 {
 			_, _ = io.WriteString(client, get)
-			resp, err := http.ReadResponse(r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
+			next(t, r)
 			time.Sleep(30 * time.Second) // idle
 			_, _ = io.WriteString(client, "GET / HT")
 			time.Sleep(4 * time.Second)
 			_, _ = io.WriteString(client, "TP/1.1\r\nHost: a\r\n\r\n")
-			if resp, err = http.ReadResponse(r, nil); err != nil {
-				t.Fatalf("after %v: %v", time.Since(begin), err)
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
+			next(t, r)
 		}
 		time.Sleep(30 * time.Second)
 		slow := time.Now()
@@ -424,6 +436,28 @@ func TestAHeadThatIsSlow(t *testing.T) {
 		}
 		if took := time.Since(slow); took != 5*time.Second {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// The time begins when the head is asked for: while the request before it is
+// handled, a piece of it may wait.
+func TestAPieceOfAHeadIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := serveOne(t, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * time.Second)
+			_, _ = fmt.Fprint(w, r.Context().Err())
+		})
+		r := bufio.NewReader(client)
+		go func() { _, _ = io.WriteString(client, get+"GET / HT") }()
+		if got := next(t, r); got != "<nil>" {
+			t.Errorf("%s", got)
+		}
+		time.Sleep(4 * time.Second)
+		go func() { _, _ = io.WriteString(client, "TP/1.1\r\nHost: a\r\n\r\n") }()
+		if got := next(t, r); got != "<nil>" {
+			t.Errorf("%s", got)
 		}
 	})
 }
