@@ -23,16 +23,30 @@ type identity struct{ pool, scheme, host, port string }
 func identify(pool string, u *url.URL) identity {
 	id := identity{pool, strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()}
 	if id.port == "" {
-		id.port = "80"
-		if id.scheme == "https" {
-			id.port = "443"
-		}
+		id.port = id.defaultPort()
 	}
 	return id
 }
 
+func (id identity) defaultPort() string {
+	if id.scheme == "https" {
+		return "443"
+	}
+	return "80"
+}
+
 // address is host:port.
 func (id identity) address() string { return net.JoinHostPort(id.host, id.port) }
+
+// url is without the port that goes without saying: it is what a backend gets as
+// Host.
+func (id identity) url() *url.URL {
+	host := id.address()
+	if id.port == id.defaultPort() {
+		host = strings.TrimSuffix(host, ":"+id.port)
+	}
+	return &url.URL{Scheme: id.scheme, Host: host}
+}
 
 // settings are what a configuration says about a backend beyond its identity.
 type settings struct {
@@ -98,8 +112,7 @@ type Backend struct {
 
 func newBackend(r *Registry, id identity, s settings) *Backend {
 	b := &Backend{
-		registry: r, identity: id, name: id.address(),
-		url:  &url.URL{Scheme: id.scheme, Host: id.address()},
+		registry: r, identity: id, name: id.address(), url: id.url(),
 		once: make(chan struct{}),
 	}
 	guard := breaker.Settings{Failures: 1, OpenFor: time.Second} // for when there is to be none
@@ -111,7 +124,7 @@ func newBackend(r *Registry, id identity, s settings) *Backend {
 	}
 	b.breaker = breaker.New(guard)
 	b.applied = s
-	b.link.Store(newLink(r, b.url, s.transport))
+	b.link.Store(newLink(r, b.name, s.transport))
 	b.check(s.health)
 	return b
 }
@@ -119,7 +132,7 @@ func newBackend(r *Registry, id identity, s settings) *Backend {
 // Name is its host and port.
 func (b *Backend) Name() string { return b.name }
 
-// URL is its scheme, host and port. It is not to be changed.
+// URL is its scheme and host, and the port where it is not the scheme's. It is not to be changed.
 func (b *Backend) URL() *url.URL { return b.url }
 
 // Breaker is the state of its breaker, at this moment.
@@ -174,7 +187,7 @@ func (b *Backend) apply(s settings) {
 		b.breaker.Adjust(breaker.Settings{Failures: s.failures, OpenFor: s.openFor, ProbeLease: s.lease})
 	}
 	if was.transport != s.transport {
-		b.link.Swap(newLink(b.registry, b.url, s.transport)).CloseIdleConnections()
+		b.link.Swap(newLink(b.registry, b.name, s.transport)).CloseIdleConnections()
 	}
 	if was.health != s.health {
 		b.check(s.health)

@@ -373,7 +373,7 @@ func TestABreakerClosesWithoutHealthChecks(t *testing.T) {
 		breakOpen(t, p)
 		time.Sleep(30*time.Second - 1)
 		refused(t, p, BreakerOpen, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l := acquire(t, p)
 		if !l.Probe() {
 			t.Error("no probe")
@@ -397,7 +397,7 @@ func TestAProbeHasTheTimeOfARequest(t *testing.T) {
 			lost := acquire(t, p)
 			time.Sleep(lease - 1)
 			refused(t, p, BreakerOpen, soon)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			l := acquire(t, p)
 			lost.Report(breaker.Failure) // too late
 			l.Report(breaker.Success)

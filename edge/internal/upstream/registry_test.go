@@ -38,9 +38,16 @@ func TestWhatMakesABackendTheSame(t *testing.T) {
 			t.Errorf("%+v: want %t", c, c.want)
 		}
 	}
-	b := single(t, poolOf(t, "http://[::1]")).members[0].backend
-	if b.Name() != "[::1]:80" || b.URL().String() != "http://[::1]:80" {
-		t.Errorf("%s, %s", b.Name(), b.URL())
+	for raw, want := range map[string]string{
+		"http://[::1]:80":   "[::1]:80 http://[::1]",
+		"https://A.example": "a.example:443 https://a.example",
+		"https://a:80":      "a:80 https://a:80",
+		"http://a:8080":     "a:8080 http://a:8080",
+	} {
+		b := single(t, poolOf(t, raw)).members[0].backend
+		if got := b.Name() + " " + b.URL().String(); got != want {
+			t.Errorf("%s: %s, want %s", raw, got, want)
+		}
 	}
 }
 

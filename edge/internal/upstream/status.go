@@ -9,7 +9,7 @@ import (
 // Status is how a backend is, at this moment, for a page and for metrics.
 type Status struct {
 	Pool, Backend string
-	URL           string // its scheme, host and port
+	URL           string // its scheme and host, as Backend.URL
 	Health        string // "unknown", "healthy", "unhealthy", "unchecked", "removed"
 	LastError     string // of its last check, if that failed; "" if it passed
 	// LastCheck is when that was, NextCheck when the next one begins; zero: there

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -27,13 +26,13 @@ type link struct{ *http.Transport }
 // nothing is decompressed, and no proxy of the environment comes between. It
 // speaks HTTP/1.1 only, whatever TLS would offer, so that a connection carries
 // one request.
-func newLink(r *Registry, to *url.URL, t transport) *link {
+func newLink(r *Registry, address string, t transport) *link {
 	kept := t.maxIdle
 	if kept == 0 {
 		kept = -1 // to net/http 0 is 2
 	}
 	return &link{&http.Transport{
-		DialContext:           watched(dialOnly(r.dialer(t.dial), to.Host)),
+		DialContext:           watched(dialOnly(r.dialer(t.dial), address)),
 		TLSClientConfig:       r.tls(),
 		TLSHandshakeTimeout:   t.tls,
 		ResponseHeaderTimeout: t.response,
