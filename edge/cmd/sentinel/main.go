@@ -46,12 +46,18 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"check", "", "say all that is wrong with a file", "", (*cli).check},
-		{"config", "", "print the effective configuration, with every default",
-			"What comes from the environment is shown as ${NAME}. The output is a file that loads again.\n", (*cli).config},
-		{"routes", "", "list the routes in the order of precedence",
-			"Of two routes that take the same path, the one that is chosen comes first.\n", (*cli).routes},
-		{"explain", "[METHOD] URL", "say where a request would go, and why",
-			"The method is GET unless given. Example:\n\n  sentinel explain POST /users/7?x=1 -H 'X-Api-Key: k1' -client 192.0.2.7\n", (*cli).explain},
+		{
+			"config", "", "print the effective configuration, with every default",
+			"What comes from the environment is shown as ${NAME}. The output is a file that loads again.\n", (*cli).config,
+		},
+		{
+			"routes", "", "list the routes in the order of precedence",
+			"Of two routes that take the same path, the one that is chosen comes first.\n", (*cli).routes,
+		},
+		{
+			"explain", "[METHOD] URL", "say where a request would go, and why",
+			"The method is GET unless given. Example:\n\n  sentinel explain POST /users/7?x=1 -H 'X-Api-Key: k1' -client 192.0.2.7\n", (*cli).explain,
+		},
 		{"version", "", "say which build this is", "", (*cli).version},
 	}
 }
@@ -154,23 +160,23 @@ func (c *cli) misused(fs *flag.FlagSet, err error) int {
 func (c *cli) load() (*config.Config, int) {
 	loaded, err := config.Load(c.file, nil)
 	if err != nil {
-		return nil, c.faulty(err)
+		c.faulty(err)
+		return nil, exitConfig
 	}
 	return loaded, exitOK
 }
 
 // faulty says what is wrong with the file.
-func (c *cli) faulty(err error) int {
+func (c *cli) faulty(err error) {
 	if !c.asJSON {
 		fmt.Fprintln(c.err, err)
-		return exitConfig
+		return
 	}
 	var faults config.Faults
 	if !errors.As(err, &faults) {
 		faults = config.Faults{{File: c.file, Text: err.Error()}}
 	}
 	c.json(verdict{File: c.file, Faults: faults})
-	return exitConfig
 }
 
 // verdict is what check says.

@@ -73,7 +73,7 @@ func network(text string) (netip.Prefix, string) {
 
 func badKey(text string) string {
 	name, header := strings.CutPrefix(text, "header:")
-	if text != "client" && !(header && word.MatchString(name)) {
+	if good := text == "client" || header && word.MatchString(name); !good {
 		return "must be client, or header: with a header's name, as header:X-Api-Key"
 	}
 	return ""

@@ -451,7 +451,7 @@ func FuzzParse(f *testing.F) {
 			survives(t, c)
 			return
 		}
-		for _, line := range strings.Split(err.Error(), "\n") {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
 			if !strings.HasPrefix(line, "f:") {
 				t.Fatalf("a fault is not on one line: %q", line)
 			}

@@ -206,8 +206,8 @@ func listField[T comparable](key, want, tag string, into *[]T, parse func(string
 }
 
 // objectField is a mapping with fields of its own.
-func objectField(key string, fields []field, required ...string) field {
-	return field{key, func(v value) { v.mapping(fields, required...) }, func() *yaml.Node { return render(fields) }}
+func objectField(key string, fields []field) field {
+	return field{key, func(v value) { v.mapping(fields) }, func() *yaml.Node { return render(fields) }}
 }
 
 // objectsField is a list of mappings. fresh is one with its defaults, and fields

@@ -185,12 +185,3 @@ func (v value) scalar(want string, tags ...string) (string, bool) {
 	v.r.origins[shown] = m[1]
 	return text, true
 }
-
-// quoted is the value in a message: never what the environment has.
-func (v value) quoted() string {
-	text := v.node.Value
-	if len(text) > 80 {
-		text = text[:80] + "..."
-	}
-	return fmt.Sprintf("%q", text)
-}

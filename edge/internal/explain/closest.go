@@ -15,7 +15,7 @@ const most = 3
 
 // otherMethods names the routes that take the path with another method.
 func (a *Answer) otherMethods(c *config.Config, r *router.Router) {
-	for _, method := range strings.Split(a.Allow, ", ") {
+	for method := range strings.SplitSeq(a.Allow, ", ") {
 		a.try(c, r, method, a.Path, "takes this path with "+method)
 	}
 }
@@ -89,7 +89,8 @@ func common(pattern, path []string) int {
 	for n < len(pattern) && n < len(path) {
 		p, err1 := url.PathUnescape(pattern[n])
 		s, err2 := url.PathUnescape(path[n])
-		if err1 != nil || err2 != nil || p != s && !(strings.HasPrefix(pattern[n], ":") && s != "") {
+		param := strings.HasPrefix(pattern[n], ":") && s != ""
+		if err1 != nil || err2 != nil || p != s && !param {
 			break
 		}
 		n++

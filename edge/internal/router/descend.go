@@ -83,7 +83,7 @@ func wordAt(path string, i int) uint64 {
 		return word(path[i : i+8])
 	}
 	if len(path) >= 8 {
-		return word(path[len(path)-8:]) >> (8 * uint(i+8-len(path))) //nolint:gosec // 1 to 7
+		return word(path[len(path)-8:]) >> (8 * uint(i+8-len(path)))
 	}
 	var w uint64
 	for k := len(path) - 1; k >= i; k-- {

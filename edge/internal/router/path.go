@@ -41,7 +41,7 @@ var stop = func() [256]bool {
 
 // inspect says what is wrong with a path, "" if nothing is, and whether it has escapes.
 func inspect(path string) (why string, escaped bool) {
-	for i := 0; i < len(path); i++ {
+	for i := range len(path) {
 		if !suspect[path[i]] {
 			continue
 		}

@@ -18,7 +18,7 @@ type text struct {
 
 func newTextTable(leaves map[string]*leaf) textTable {
 	size := bits.Len(uint(2 * len(leaves)))
-	t := textTable{slots: make([]text, 1<<size), shift: uint8(64 - size)} //nolint:gosec // 0 to 64
+	t := textTable{slots: make([]text, 1<<size), shift: uint8(64 - size)}
 	for path, l := range leaves {
 		i := t.slot(path)
 		for t.slots[i].leaf != nil {
@@ -47,7 +47,7 @@ func (t *textTable) find(path string) *leaf {
 // mark is a poor hash that costs nothing: it keeps most paths that are no text
 // from being hashed.
 func mark(path string) uint8 {
-	return uint8(len(path))*8 + path[len(path)-1] //nolint:gosec // the low bits are enough
+	return uint8(len(path))*8 + path[len(path)-1]
 }
 
 // slot is where the search for a path begins. The patterns are the operator's, so
@@ -68,7 +68,7 @@ func (t *textTable) slot(path string) int {
 			h = (h ^ word(path[i:i+8])) * odd1
 		}
 	}
-	return int(h >> t.shift) //nolint:gosec // fewer bits than an int has
+	return int(h >> t.shift)
 }
 
 // word is 8 bytes of text as a number.

@@ -92,7 +92,7 @@ func (l *leaf) add(pattern int, methods []string) (other int, clash bool) {
 		if l.any >= 0 {
 			return int(l.any), true
 		}
-		l.any = int32(pattern) //nolint:gosec // there are fewer patterns than bytes in a file
+		l.any = int32(pattern)
 		return 0, false
 	}
 	for _, m := range methods {
@@ -102,7 +102,7 @@ func (l *leaf) add(pattern int, methods []string) (other int, clash bool) {
 		}
 	}
 	for _, m := range methods {
-		l.methods = append(l.methods, methodPattern{m, int32(pattern)}) //nolint:gosec // as above
+		l.methods = append(l.methods, methodPattern{m, int32(pattern)})
 	}
 	return 0, false
 }
@@ -213,7 +213,7 @@ func (n *node) child(path string, i int, escaped bool) (*node, int) {
 	if c == '%' {
 		c, _ = symbol(path, i)
 	}
-	for k := 0; k < len(n.first); k++ {
+	for k := range len(n.first) {
 		if n.first[k] != c {
 			continue
 		}
@@ -232,7 +232,7 @@ func (n *node) child(path string, i int, escaped bool) (*node, int) {
 
 // behind is child for a path with escapes.
 func (n *node) behind(path string, i int) (*node, int) {
-	for k := 0; k < len(n.prefix); k++ {
+	for k := range len(n.prefix) {
 		if i >= len(path) {
 			return nil, 0
 		}
