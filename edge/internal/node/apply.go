@@ -1,0 +1,224 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/explain"
+	"github.com/sentinelgo/sentinel/edge/internal/limit"
+	"github.com/sentinelgo/sentinel/edge/internal/observe"
+	"github.com/sentinelgo/sentinel/edge/internal/policy"
+	"github.com/sentinelgo/sentinel/edge/internal/proxy"
+	"github.com/sentinelgo/sentinel/edge/internal/router"
+)
+
+// applied is a configuration that is in force.
+type applied struct {
+	config   *config.Config
+	snapshot *proxy.Snapshot
+	hash     string
+	at       time.Time
+}
+
+func (n *node) load() (*config.Config, error) {
+	return config.Load(n.options.Config, os.LookupEnv)
+}
+
+// apply builds everything that a configuration needs, and only then has requests
+// use it. Whoever calls it holds nothing up: requests go on by the old one.
+func (n *node) apply(ctx context.Context, cfg *config.Config) error {
+	old := n.current.Load()
+	version := int64(1)
+	if old != nil {
+		version = old.snapshot.Version + 1
+	}
+	s, err := n.snapshot(ctx, cfg, version)
+	if err != nil {
+		return err
+	}
+	n.current.Store(&applied{cfg, s, cfg.Hash(), time.Now()})
+	n.handler.Swap(s)
+	if old != nil {
+		go func() { // requests that have begun by it may still ask for a backend
+			<-old.snapshot.Unused()
+			old.snapshot.Backends.Release()
+		}()
+	}
+	return nil
+}
+
+// snapshot is the configuration as requests use it.
+func (n *node) snapshot(ctx context.Context, cfg *config.Config, version int64) (*proxy.Snapshot, error) {
+	routes, faults := router.New(cfg.Patterns())
+	if len(faults) > 0 { // the file's reader has looked for these
+		return nil, fmt.Errorf("routes: %s", faults[0].Text)
+	}
+	if err := n.openPolicies(ctx, cfg); err != nil {
+		return nil, err
+	}
+	s := &proxy.Snapshot{Version: version, Router: routes, Routes: make([]proxy.Route, len(cfg.Routes))}
+	// From here on nothing can fail: a generation counts as one from its beginning.
+	s.Backends = n.registry.Generation(cfg.Pools, longest(cfg))
+	for i, r := range cfg.Routes {
+		p := poolOf(cfg, r.Backend)
+		s.Routes[i] = proxy.Route{
+			Pattern: r.Path, Pool: s.Backends.Pool(r.Backend), PoolName: r.Backend, Limit: n.limiter(r), Timeout: r.Timeout,
+			RewriteHost: p.RewriteHost, Upgrades: p.Upgrades, FailureStatus: p.Breaker.FailureStatus,
+		}
+	}
+	return s, nil
+}
+
+// limiter is a route's; nil if it has none.
+func (n *node) limiter(r config.Route) proxy.Limiter {
+	l := r.RateLimit
+	switch {
+	case l == nil:
+		return nil
+	case l.Mode == config.Distributed:
+		return n.policies.Policy(l.Policy)
+	}
+	key := limit.ByClient()
+	if name, ok := strings.CutPrefix(l.Key, "header:"); ok {
+		key = limit.ByHeader(name)
+	}
+	return n.limits.Policy(r.Path, l.Capacity, l.RefillRate, key)
+}
+
+// openPolicies opens the library's limiter when the first route asks for it, and
+// has it read its file again at a reload. It is the last thing that can fail.
+func (n *node) openPolicies(ctx context.Context, cfg *config.Config) error {
+	var uses []policy.Use
+	for _, r := range cfg.Routes {
+		if r.RateLimit != nil && r.RateLimit.Mode == config.Distributed {
+			uses = append(uses, policy.Use{Route: r.Path, Policy: r.RateLimit.Policy})
+		}
+	}
+	switch {
+	case len(uses) == 0:
+		return nil
+	case n.policies != nil:
+		return n.policies.Update(cfg.Sentinel, uses)
+	}
+	opened, err := policy.Open(ctx, cfg.Sentinel, uses, policy.Options{Registerer: n.library, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.policies = opened
+	return nil
+}
+
+// reload reads the file again. What cannot be applied leaves everything as it is.
+func (n *node) reload(ctx context.Context) {
+	cfg, err := n.load()
+	if err == nil && cfg.Hash() == n.current.Load().hash && n.policies == nil {
+		n.log.Info("configuration unchanged", "version", n.current.Load().snapshot.Version)
+		return
+	}
+	if err == nil {
+		err = n.apply(ctx, cfg)
+	}
+	if err != nil {
+		n.rejected.Add(1)
+		text := err.Error()
+		n.lastFail.Store(&text)
+		n.log.Error("configuration refused, the last good one stays", "error", text)
+		return
+	}
+	n.log.Info("configuration applied", "version", n.current.Load().snapshot.Version)
+	if !reflect.DeepEqual(cfg.Server, n.began.Server) || cfg.Admin != n.began.Admin || cfg.MaxClients() != n.began.MaxClients() {
+		n.log.Warn("server, admin and max_clients are as they were at the start: restart to change them")
+	}
+}
+
+// longest is the longest time that a request has.
+func longest(cfg *config.Config) time.Duration {
+	most := cfg.Server.RequestTimeout
+	for _, r := range cfg.Routes {
+		most = max(most, r.Timeout)
+	}
+	return most
+}
+
+func poolOf(cfg *config.Config, name string) config.Pool {
+	for _, p := range cfg.Pools {
+		if p.Name == name {
+			return p
+		}
+	}
+	panic("node: a route's pool does not exist") // the file's reader has looked
+}
+
+// view is how everything is at this moment.
+func (n *node) view() observe.View {
+	v := observe.View{
+		Build: n.options.Version, Started: n.started, Source: "none", Control: "none", Rejected: n.rejected.Load(),
+		Tunnels: n.handler.Tunnels(), LimiterClients: n.limits.Len(), LimiterOverflow: int64(n.limits.Overflowed()), // #nosec G115 -- a count of requests
+	}
+	if text := n.lastFail.Load(); text != nil {
+		v.LastFail = *text
+	}
+	a := n.current.Load()
+	if a == nil {
+		return v
+	}
+	v.Version, v.Hash, v.Source, v.Applied = a.snapshot.Version, a.hash, "file", a.at
+	v.LimiterMost = n.began.MaxClients()
+	v.Backends = a.snapshot.Backends.Status()
+	for _, r := range explain.Routes(a.config, a.snapshot.Router) {
+		v.Routes = append(v.Routes, observe.Route{Pattern: r.Path, Methods: r.Methods, Pool: r.Backend, Limit: r.Limit, Timeout: r.Timeout})
+	}
+	return v
+}
+
+// conditions are what must hold before traffic may come.
+func (n *node) conditions() []observe.Condition {
+	a := n.current.Load()
+	checked := false
+	if a != nil {
+		select {
+		case <-a.snapshot.Backends.Checked():
+			checked = true
+		default:
+		}
+	}
+	all := []observe.Condition{
+		{Name: "configuration applied", OK: a != nil},
+		{Name: "listeners open", OK: n.server != nil}, // this is answered on the last of them
+		{Name: "backends checked once", OK: checked},
+		{Name: "not draining", OK: !n.draining.Load()},
+	}
+	return all
+}
+
+// explain says what becomes of a request, by the configuration in force and by how its
+// backends are.
+func (n *node) explain(method, target string) (any, error) {
+	if target == "" {
+		return nil, errors.New("url is missing: the one to be explained")
+	}
+	a := n.current.Load()
+	var states []explain.State
+	for _, b := range a.snapshot.Backends.Status() {
+		states = append(states, explain.State{
+			Pool: b.Pool, Backend: b.Backend, Health: b.Health, Breaker: b.Breaker.String(), InFlight: b.InFlight,
+			Candidate: b.Health != "unhealthy" && b.RetryAfter == 0 && b.Weight > 0,
+		})
+	}
+	return explain.Request(a.config, a.snapshot.Router, explain.Question{Method: method, URL: target}, states), nil
+}
+
+func (n *node) configText() []byte {
+	var text bytes.Buffer
+	if a := n.current.Load(); a != nil {
+		_ = a.config.Write(&text) // a buffer takes all
+	}
+	return text.Bytes()
+}
