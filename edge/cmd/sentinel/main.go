@@ -45,6 +45,10 @@ type command struct {
 // commands are in the order in which one needs them.
 func commands() []command {
 	return []command{
+		{
+			"run", "", "serve traffic until SIGTERM",
+			"SIGHUP reads the file again. The log and the access log are lines of JSON; a second SIGTERM ends it at once.\n", (*cli).serve,
+		},
 		{"check", "", "say all that is wrong with a file", "", (*cli).check},
 		{
 			"config", "", "print the effective configuration, with every default",
