@@ -62,7 +62,12 @@ type edge struct {
 
 // next returns the edge by whose text the plain path goes on at i; nil if there is none.
 func (n *node) next(path string, i int) *edge {
-	w := wordAt(path, i)
+	var w uint64
+	if i+8 <= len(path) {
+		w = word(path[i : i+8])
+	} else {
+		w = lastWord(path, i)
+	}
 	for k := range n.edges {
 		e := &n.edges[k]
 		if w&e.mask != e.word {
@@ -76,12 +81,9 @@ func (n *node) next(path string, i int) *edge {
 	return nil
 }
 
-// wordAt is the 8 bytes of the path at i as a number, the first one lowest. Behind
-// the end there are zeros, which no plain text has.
-func wordAt(path string, i int) uint64 {
-	if i+8 <= len(path) {
-		return word(path[i : i+8])
-	}
+// lastWord is the up to 8 bytes of the path from i on as a number, as word does.
+// Behind the end there are zeros, which no plain text has.
+func lastWord(path string, i int) uint64 {
 	if len(path) >= 8 {
 		return word(path[len(path)-8:]) >> (8 * uint(i+8-len(path)))
 	}
@@ -102,7 +104,7 @@ func (n *node) settle() int {
 		sizes[child] = child.settle()
 		leaves += sizes[child]
 		length := min(len(child.prefix), 8)
-		e := edge{word: wordAt(child.prefix[:length], 0), mask: 1<<(8*length) - 1, length: len(child.prefix), child: child}
+		e := edge{word: lastWord(child.prefix[:length], 0), mask: 1<<(8*length) - 1, length: len(child.prefix), child: child}
 		n.edges = append(n.edges, e)
 	}
 	slices.SortStableFunc(n.edges, func(a, b edge) int { return cmp.Compare(sizes[b.child], sizes[a.child]) })

@@ -59,7 +59,7 @@ type Match struct {
 	path    string
 	escaped bool              // path has escapes
 	known   bool              // a pattern takes the path, but not the method
-	leaf    *leaf             // nil: none, or one without parameters
+	leaf    *leaf             // nil: none
 	spans   [MaxCaptures]span // of the path, by the parameter's place
 }
 
@@ -164,10 +164,12 @@ func (r *Router) Match(method, path string, m *Match) Outcome {
 	}
 	m.path = path
 	// A path that is a pattern is a good one: it need not be inspected.
-	if l := r.texts.find(path); l != nil {
-		if p := l.pattern(method); p >= 0 {
-			m.Pattern, m.leaf = int(p), nil
-			return Found
+	if r.texts.may(path) {
+		if l := r.texts.find(path); l != nil {
+			if p := l.pattern(method); p >= 0 {
+				m.Pattern, m.leaf = int(p), nil // it has no parameters
+				return Found
+			}
 		}
 	}
 	if !r.coded && r.descend(method, m) {

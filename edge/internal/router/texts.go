@@ -31,11 +31,14 @@ func newTextTable(leaves map[string]*leaf) textTable {
 	return t
 }
 
+// may says no to most paths that are no text, at less cost than find.
+func (t *textTable) may(path string) bool {
+	k := mark(path)
+	return t.marks[k>>6]&(1<<(k&63)) != 0
+}
+
 // find returns the leaf of the text that is the path; nil if there is none.
 func (t *textTable) find(path string) *leaf {
-	if k := mark(path); t.marks[k>>6]&(1<<(k&63)) == 0 {
-		return nil
-	}
 	for i := t.slot(path); ; i++ {
 		s := &t.slots[i&(len(t.slots)-1)]
 		if s.leaf == nil || s.text == path {
@@ -44,8 +47,7 @@ func (t *textTable) find(path string) *leaf {
 	}
 }
 
-// mark is a poor hash that costs nothing: it keeps most paths that are no text
-// from being hashed.
+// mark is a poor hash that costs next to nothing.
 func mark(path string) uint8 {
 	return uint8(len(path))*8 + path[len(path)-1]
 }
@@ -71,7 +73,7 @@ func (t *textTable) slot(path string) int {
 	return int(h >> t.shift)
 }
 
-// word is 8 bytes of text as a number.
+// word is 8 bytes of text as a number, the first one lowest.
 func word(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
