@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -209,13 +210,26 @@ func TestAChangedBreakerKeepsItsState(t *testing.T) {
 	})
 }
 
+// descriptors is how many the process has open; 0 where that cannot be seen.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
 func TestGenerationsLeaveNothingBehind(t *testing.T) {
 	s := newBackendServer(t, ok)
 	r := newTest(t, Options{})
 	base := r.Generation([]config.Pool{checkedHTTP(poolOf(t, s.URL), "/")}, requestTimeout)
 	<-base.Checked()
 	must(t, base.Pool("pool"))
-	before := runtime.NumGoroutine()
+	before, files := runtime.NumGoroutine(), descriptors(t)
 	for i := range 1000 {
 		c := checkedHTTP(poolOf(t, s.URL), "/")
 		if i%10 == 0 {
@@ -227,7 +241,9 @@ func TestGenerationsLeaveNothingBehind(t *testing.T) {
 		base = next
 	}
 	must(t, base.Pool("pool"))
-	eventually(t, "goroutines are as before", func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "goroutines and descriptors are as before", func() bool {
+		return runtime.NumGoroutine() <= before && descriptors(t) <= files
+	})
 	if n := len(r.backends); n != 1 {
 		t.Errorf("%d backends", n)
 	}

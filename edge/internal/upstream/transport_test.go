@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -188,7 +187,7 @@ func TestTrafficVerifiesCertificatesAndSpeaksHTTP1(t *testing.T) {
 func TestARequestGoesNowhereElse(t *testing.T) {
 	s := newBackendServer(t, ok)
 	b := single(t, poolOf(t, s.URL)).members[0].backend
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, refusing(t), http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, refusing(t), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func newTest(t *testing.T, o Options) *Registry {
 	t.Helper()
 	r := NewRegistry(o)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)
