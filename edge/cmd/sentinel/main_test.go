@@ -45,6 +45,11 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"check -config", exitConfig, "", "flag needs an argument"},
 		{"check file.yaml", exitConfig, "", `"file.yaml" is one argument too many`},
 
+		{"run -h", exitOK, "-pprof-allow-remote", ""},
+		{"run -nonsense", exitConfig, "", "see sentinel help run"},
+		{"run -config " + faulty, exitConfig, "", "routes[0].path: users must begin with /\n"},
+		{"run -config /nonsense.yaml", exitConfig, "", "no such file"},
+
 		{"check -config " + sample, exitOK, "fine, routes: 1, backends: 1", ""},
 		{"check --json -config " + sample, exitOK, `"ok": true`, ""},
 		{"check -config " + faulty, exitConfig, "", ":1: routes[0].path: users must begin with /\n"},

@@ -140,13 +140,13 @@ func backendURL(text string) (*url.URL, string) {
 	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, ""
 }
 
-// identity is the same for URLs of the same server.
-func identity(u *url.URL) string {
-	port := u.Port()
+// Address is the server's host and port, the scheme's own where the URL has none.
+func (b Backend) Address() string {
+	port := b.URL.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		port = map[string]string{"http": "80", "https": "443"}[b.URL.Scheme]
 	}
-	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(b.URL.Hostname(), port)
 }
 
 func (h *Health) readStatus(v value) {
@@ -345,7 +345,7 @@ func (r *reader) distinct(p *Pool, path string) {
 		if b.URL == nil {
 			continue
 		}
-		id := identity(b.URL)
+		id := b.URL.Scheme + "://" + b.Address()
 		if line, ok := first[id]; ok {
 			r.fault(b.Line, fmt.Sprintf("%s[%d]", path, i), "is the server of line %d; keep one, with the sum of the weights", line)
 			continue

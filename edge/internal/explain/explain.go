@@ -26,7 +26,7 @@ type Question struct {
 
 // State is how a backend is at the moment, where somebody knows.
 type State struct {
-	Pool, Backend   string
+	Pool, Backend   string // the latter by its host and port
 	Health, Breaker string
 	InFlight        int64
 	Candidate       bool // it may be chosen
@@ -246,7 +246,7 @@ func pool(p *config.Pool, states []State) *Pool {
 	for _, b := range p.Backends {
 		c := Candidate{URL: b.URL.String(), Weight: b.Weight, Eligible: b.Weight > 0}
 		c.Why = chance(p, b.Weight, weights)
-		if i := slices.IndexFunc(states, func(s State) bool { return s.Pool == p.Name && s.Backend == b.URL.Host }); i >= 0 {
+		if i := slices.IndexFunc(states, func(s State) bool { return s.Pool == p.Name && s.Backend == b.Address() }); i >= 0 {
 			s := states[i]
 			c.Eligible = s.Candidate
 			c.Why += fmt.Sprintf("; health %s, breaker %s, %d in flight", s.Health, s.Breaker, s.InFlight)

@@ -25,7 +25,7 @@ routes:
 backends:
   - name: users
     servers: [{url: "http://a:1", weight: 1}, {url: "http://b:2", weight: 3}, {url: "http://c:3", weight: 0}]
-  - {name: files, url: "http://d:4"}
+  - {name: files, url: "http://d"}
 `
 
 func setup(t *testing.T) (*config.Config, *router.Router) {
@@ -78,7 +78,7 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		{Question{URL: "/users/me"}, []string{"distributed, policy auth.login", "counted for tenant"}},
 		{
 			Question{URL: "/files/x/y"},
-			[]string{"goes to * /files/*rest", `rest = "x/y"`, "rate limit: none", "http://d:4  weight 1  the only one"},
+			[]string{"goes to * /files/*rest", `rest = "x/y"`, "rate limit: none", "http://d  weight 1  the only one"},
 		},
 		{
 			Question{Method: "DELETE", URL: "/users"},
@@ -129,6 +129,10 @@ func TestStatesOfBackendsAreShownWhereTheyAreKnown(t *testing.T) {
 		{Pool: "users", Backend: "b:2", Health: "healthy", Breaker: "open", Candidate: true},
 		{Pool: "files", Backend: "c:3", Candidate: true},
 	})
+	d := Request(c, r, Question{URL: "/files/"}, []State{{Pool: "files", Backend: "d:80", Health: "unknown", Breaker: "closed", Candidate: true}})
+	if why := d.Pool.Candidates[0].Why; why != "the only one; health unknown, breaker closed, 0 in flight" {
+		t.Errorf("%s", why)
+	}
 	got := a.Pool.Candidates
 	if got[0].Eligible || !strings.Contains(got[0].Why, "health unhealthy, breaker closed, 2 in flight") || !got[1].Eligible || got[2].Eligible {
 		t.Errorf("%+v", got)
