@@ -217,12 +217,13 @@ func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
 			t.Fatalf("%q, %v", line, err)
 		}
 	}
+	var sockets []*websocket.Conn
 	for range each {
 		c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil) //nolint:bodyclose // it is the connection
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.CloseNow()
+		sockets = append(sockets, c)
 		if err := c.Write(ctx, websocket.MessageText, []byte("hello")); err != nil {
 			t.Fatal(err)
 		}
@@ -237,6 +238,9 @@ func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
 		t.Errorf("%v tunnels are open, want %d", got, each)
 	}
 	cancel() // all of them, without a good-bye
+	for _, c := range sockets {
+		_ = c.CloseNow()
+	}
 	e.quiet(before, b)
 	if got := e.metric("sentinel_edge_tunnels"); got != 0 {
 		t.Errorf("%v tunnels are open", got)

@@ -36,7 +36,7 @@ func TestAReloadChangesRoutesAndKeepsWhatIsInFlight(t *testing.T) {
 	e.line(func(s string) bool { return strings.Contains(s, "unchanged") })
 	e.write(t, "routes: [{path: /new, backend: nobody}]\nbackends:\n"+pool("a", "", b))
 	e.signal(syscall.SIGHUP)
-	e.line(func(s string) bool { return strings.Contains(s, "nobody") })
+	e.line(func(s string) bool { return strings.Contains(s, "configuration refused") })
 	if resp := get(t, e.url("/new")); resp.StatusCode != http.StatusOK {
 		t.Errorf("after a faulty file: %s", resp.Status)
 	}

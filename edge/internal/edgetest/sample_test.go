@@ -50,14 +50,14 @@ func TestTheSampleServes(t *testing.T) {
 
 func TestAFaultyFileDoesNotStart(t *testing.T) {
 	file := t.TempDir() + "/edge.yaml"
-	if err := os.WriteFile(file, []byte("routes:\n  - {path: /a, backend: nobody}\nbackend: []\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("routes:\n  - {path: /a, backend: nobody}\nbackends:\n  - {name: a, url: http://127.0.0.1:1, weigth: 2}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, "sentinel", "run", "-config", file)
 	if code := p.wait(); code != 2 {
 		t.Errorf("exit code %d, want 2", code)
 	}
-	for _, want := range []string{file + ":2:", "nobody", file + ":3:", "backend"} {
+	for _, want := range []string{file + ":2:", "backend", file + ":4:", "weigth"} {
 		if !strings.Contains(p.output(), want) {
 			t.Errorf("%q is not in what it says:\n%s", want, p.output())
 		}
