@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -107,6 +109,7 @@ type Backend struct {
 	lastError   string        // of the last check; "": it passed
 	lastFailure string        // of the last check that failed
 	checker     *checker      // nil: there is none
+	quiet       chan struct{} // closed when no check is under way: the last checker has ended; nil: there was none
 	once        chan struct{} // closed when there has been a check, or will be none
 }
 
@@ -119,9 +122,7 @@ func newBackend(r *Registry, id identity, s settings) *Backend {
 	if s.guarded() {
 		guard = breaker.Settings{Failures: s.failures, OpenFor: s.openFor, ProbeLease: s.lease}
 	}
-	if changed := r.options.Changed; changed != nil {
-		guard.OnChange = func(from, to breaker.State) { changed(id.pool, b.name, from, to) }
-	}
+	guard.OnChange = b.breakerChanged
 	b.breaker = breaker.New(guard)
 	b.applied = s
 	b.link.Store(newLink(r, b.name, s.transport))
@@ -129,19 +130,37 @@ func newBackend(r *Registry, id identity, s settings) *Backend {
 	return b
 }
 
+// breakerChanged tells of a transition, on the goroutine of the request that
+// caused it. A probe that failed is no news.
+func (b *Backend) breakerChanged(from, to breaker.State) {
+	level := slog.LevelInfo
+	switch {
+	case to == breaker.Open && from == breaker.Closed:
+		level = slog.LevelWarn
+	case to != breaker.Closed:
+		level = slog.LevelDebug
+	}
+	b.registry.options.Logger.LogAttrs(context.Background(), level, "breaker is "+to.String(),
+		slog.String("pool", b.identity.pool), slog.String("backend", b.name), slog.String("was", from.String()))
+	if changed := b.registry.options.Changed; changed != nil {
+		changed(b.identity.pool, b.name, from, to)
+	}
+}
+
 // Name is its host and port.
 func (b *Backend) Name() string { return b.name }
 
-// URL is its scheme and host, and the port where it is not the scheme's. It is not to be changed.
+// URL is its scheme and host, and the port where it is not the scheme's. It is
+// not to be changed.
 func (b *Backend) URL() *url.URL { return b.url }
 
 // Breaker is the state of its breaker, at this moment.
 func (b *Backend) Breaker() breaker.State { return b.breaker.State() }
 
 // RoundTrip sends one request on a connection of this backend: the one place
-// through which traffic reaches it, as http.RoundTripper says. The request's URL has
-// the backend's scheme and host. A connection that could not be made
-// is a *net.OpError whose Op is "dial".
+// through which traffic reaches it, as http.RoundTripper says. The request's URL
+// has the backend's scheme and host. Where no TCP connection can be made, the
+// error is a *net.OpError whose Op is "dial".
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.link.Load().RoundTrip(r)
 }

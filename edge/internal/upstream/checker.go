@@ -28,14 +28,12 @@ type checker struct {
 	config  config.Health
 	probe   probe
 	cancel  context.CancelFunc
-	ended   chan struct{}
 }
 
 // check makes h what is checked. A check that is under way comes to nothing, and
 // the first of the new ones begins when it has ended. The caller holds
 // the registry's lock and the backend's, or is the only one who has it.
 func (b *Backend) check(h config.Health) {
-	was := b.checker
 	b.endChecker()
 	switch {
 	case b.registry.closed:
@@ -51,12 +49,13 @@ func (b *Backend) check(h config.Health) {
 		b.once = make(chan struct{})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &checker{backend: b, config: h, probe: b.probe(h), cancel: cancel, ended: make(chan struct{})}
-	b.checker = c
+	c := &checker{backend: b, config: h, probe: b.probe(h), cancel: cancel}
+	before, ended := b.quiet, make(chan struct{})
+	b.checker, b.quiet = c, ended
 	b.registry.checkers.Go(func() {
-		defer close(c.ended)
-		if was != nil {
-			<-was.ended
+		defer close(ended)
+		if before != nil {
+			<-before
 		}
 		c.run(ctx)
 	})

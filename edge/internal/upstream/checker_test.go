@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/edge/internal/config"
 )
 
@@ -201,6 +202,24 @@ level=INFO msg="backend is healthy" pool=pool backend=a:80 was=unhealthy last_er
 	})
 }
 
+func TestTransitionsOfABreakerAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheckTest(t)
+		p := c.generation(guarded(one(t))).Pool("pool")
+		breakOpen(t, p)
+		time.Sleep(30 * time.Second)
+		send(t, p, breaker.Failure)
+		time.Sleep(30 * time.Second)
+		send(t, p, breaker.Success)
+		want := `level=WARN msg="breaker is open" pool=pool backend=a:80 was=closed
+level=INFO msg="breaker is closed" pool=pool backend=a:80 was=half_open
+`
+		if got := c.log.String(); got != want {
+			t.Errorf("log\n%swant\n%s", got, want)
+		}
+	})
+}
+
 func TestAFlappingBackendChangesNothing(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -353,6 +372,9 @@ func TestAChangedCheckWaitsForTheOneUnderWay(t *testing.T) {
 		p := checkedTCP(one(t))
 		for i := range 20 {
 			p.Health.Fall = 1 + i
+			if i == 10 {
+				c.generation(one(t)) // no checks at all, for a moment
+			}
 			g := c.generation(p)
 			synctest.Wait()
 			if s := g.Status()[0]; !s.NextCheck.IsZero() {

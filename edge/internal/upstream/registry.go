@@ -33,7 +33,7 @@ import (
 
 // Options of a Registry.
 type Options struct {
-	// Logger is told when a backend's health changes; nil: nobody is.
+	// Logger is told when a backend's health or its breaker changes; nil: nobody is.
 	Logger *slog.Logger
 	// Changed is called after a transition of a backend's breaker, for metrics, on
 	// the goroutine of the request that caused it. May be nil.
@@ -89,8 +89,8 @@ type Generation struct {
 
 // Generation builds the pools of a configuration, and begins to check whom it
 // does not know yet. probe is the longest that a request may take: a breaker's
-// probe has so long to report, and never less than ten seconds. It panics on pools that
-// package config would refuse, and after Close.
+// probe has so long to report, and never less than ten seconds. It panics on
+// pools that package config would refuse, and after Close.
 func (r *Registry) Generation(pools []config.Pool, probe time.Duration) *Generation {
 	g := &Generation{registry: r, byName: make(map[string]*Pool, len(pools)), checked: make(chan struct{})}
 	r.mu.Lock()
