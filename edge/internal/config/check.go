@@ -229,6 +229,7 @@ func (r *reader) finish(c *Config) {
 		r.route(c, i, pools)
 	}
 	if c.RateLimit != nil {
+		c.RateLimit.ID = "default"
 		r.sentinel(c, c.RateLimit, "rate_limit")
 	}
 	for _, key := range []string{"routes", "backends"} {
@@ -265,6 +266,7 @@ func (r *reader) route(c *Config, i int, pools map[string]int) {
 	case r.lines[path+".rate_limit"] == 0:
 		route.RateLimit = c.RateLimit
 	case route.RateLimit != nil:
+		route.RateLimit.ID = route.id()
 		r.sentinel(c, route.RateLimit, path+".rate_limit")
 	}
 	_, known := pools[route.Backend]
@@ -396,6 +398,14 @@ func (r *reader) patterns(c *Config) {
 		}
 		r.at(fmt.Sprintf("routes[%d].path", routes[f.Pattern]), "%s", text)
 	}
+}
+
+// id is the route's methods, whatever their order, and its path.
+func (r Route) id() string {
+	if len(r.Methods) == 0 {
+		return r.Path
+	}
+	return strings.Join(slices.Sorted(slices.Values(r.Methods)), ",") + " " + r.Path
 }
 
 func (r Route) pattern() router.Pattern {

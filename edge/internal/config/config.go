@@ -72,6 +72,10 @@ const (
 // RateLimit is a quota. In the file `enabled: false` switches it off, which here
 // is a nil *RateLimit.
 type RateLimit struct {
+	// ID is the same only for who shares buckets: "default" is the file's own, for all
+	// routes that have none of their own; a route's is its methods and path. It stays
+	// the same while these do.
+	ID   string
 	Mode Mode
 	// Of mode local: tokens, and tokens a second, both as exact microtokens.
 	Capacity, RefillRate int64

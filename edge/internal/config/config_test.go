@@ -157,7 +157,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if c.Admin != (Admin{Listen: "0.0.0.0:9999", AllowRemote: true}) || c.Sentinel != "/etc/policies.json" {
 		t.Errorf("admin %+v, sentinel %s", c.Admin, c.Sentinel)
 	}
-	if l := *c.RateLimit; l != (RateLimit{Mode: Local, Capacity: 12_500_000, RefillRate: 1, Key: "header:X-Api-Key", Line: l.Line}) {
+	if l := *c.RateLimit; l != (RateLimit{ID: "default", Mode: Local, Capacity: 12_500_000, RefillRate: 1, Key: "header:X-Api-Key", Line: l.Line}) {
 		t.Errorf("limit %+v", l)
 	}
 	if c.MaxClients() != 5 {
@@ -165,9 +165,9 @@ func TestEveryFieldIsRead(t *testing.T) {
 	}
 	routes := []Route{
 		{Path: "/a", Methods: []string{"GET", "BREW"}, Backend: "one", EitherSlash: true, Timeout: 3 * time.Second, RateLimit: c.RateLimit, Line: 23},
-		{Path: "/a/:id", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Distributed, Policy: "auth.login", Line: 26}, Line: 24},
+		{Path: "/a/:id", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{ID: "/a/:id", Mode: Distributed, Policy: "auth.login", Line: 26}, Line: 24},
 		{Path: "/a/*rest", Backend: "two", Timeout: 7 * time.Second, Line: 27},
-		{Path: "/b", Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{Mode: Local, Capacity: token, RefillRate: token / 10, Key: "client", Line: 32}, Line: 30},
+		{Path: "/b", Methods: []string{"POST", "GET"}, Backend: "two", Timeout: 7 * time.Second, RateLimit: &RateLimit{ID: "GET,POST /b", Mode: Local, Capacity: token, RefillRate: token / 10, Key: "client", Line: 33}, Line: 30},
 	}
 	if !reflect.DeepEqual(c.Routes, routes) {
 		t.Errorf("routes\n%+v, want\n%+v", c.Routes, routes)
@@ -180,7 +180,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if want := (Pool{
 		Name: "one", Balance: LeastConnections, Health: Health{HealthHTTP, "/h?x=1", 10 * time.Second, 10 * time.Second, 1, 9, [2]int{204, 204}},
 		Breaker: Breaker{Failures: -1, OpenFor: time.Second, FailureStatus: []int{500, 504}}, MaxInFlight: 9, RewriteHost: true,
-		DialTimeout: time.Second, TLSTimeout: time.Second, ResponseTimeout: time.Second, IdleTimeout: time.Second, MaxIdle: 1, Line: 34,
+		DialTimeout: time.Second, TLSTimeout: time.Second, ResponseTimeout: time.Second, IdleTimeout: time.Second, MaxIdle: 1, Line: 35,
 	}); !reflect.DeepEqual(p, want) {
 		t.Errorf("pool\n%+v, want\n%+v", p, want)
 	}
@@ -363,6 +363,9 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 
 // Files of nearly 1 MiB that would be slow, were anything done for each pair of lines.
 func TestLargeFilesAreReadInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
 	fill := func(head, line, tail string) string {
 		var b strings.Builder
 		b.WriteString(head)

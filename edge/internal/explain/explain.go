@@ -72,6 +72,7 @@ type Capture struct {
 type Limit struct {
 	Mode   string `json:"mode"`
 	Quota  string `json:"quota"` // in words
+	ID     string `json:"id"`    // whose buckets they are: "default" is the file's own limit
 	Key    string `json:"key"`   // whose bucket it is
 	Why    string `json:"why"`
 	Policy string `json:"policy,omitempty"`
@@ -199,7 +200,7 @@ func describe(r *config.Route) *Route {
 
 // limit says whose bucket a request is counted in.
 func (a *Answer) limit(c *config.Config, l *config.RateLimit, q Question) *Limit {
-	d := &Limit{Mode: string(l.Mode), Quota: l.String(), Policy: l.Policy}
+	d := &Limit{Mode: string(l.Mode), ID: l.ID, Quota: l.String(), Policy: l.Policy}
 	name, byHeader := strings.CutPrefix(l.Key, "header:")
 	values := q.Header.Values(name)
 	if strings.EqualFold(name, "host") {

@@ -51,7 +51,7 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 			Question{URL: "http://edge.example/users/a%2Fb?x=1", Header: http.Header{"X-Api-Key": {"k1"}}},
 			[]string{
 				"GET /users/a%2Fb\ngoes to GET /users/:id (line 7, place 5)", `  id = "a/b"`, "timeout 30s, trailing slash strict",
-				"local, 1 tokens, 1 a second, by header:X-Api-Key", "counted for X-Api-Key: k1",
+				"rate limit GET /users/:id: local, 1 tokens, 1 a second, by header:X-Api-Key", "counted for X-Api-Key: k1",
 				"backend: users, round_robin", "http://a:1  weight 1  1 of 4 requests", "http://b:2  weight 3  3 of 4 requests", "x http://c:3  weight 0  weight 0: gets nothing",
 			},
 		},
@@ -61,7 +61,7 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		},
 		{
 			Question{Method: "HEAD", URL: "/users", Peer: netip.MustParseAddr("2001:db8:1:2:3::1")},
-			[]string{"goes to GET,POST /users (line 6", "local, 100 tokens, 0.5 a second, by client", "counted for 2001:db8:1:2::/64", "has all"},
+			[]string{"goes to GET,POST /users (line 6", "rate limit default: local, 100 tokens, 0.5 a second, by client", "counted for 2001:db8:1:2::/64", "has all"},
 		},
 		{
 			Question{URL: "/users", Peer: netip.MustParseAddr("::ffff:192.0.2.7")},

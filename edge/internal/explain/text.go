@@ -44,7 +44,7 @@ func (a Answer) writeRoute(b *strings.Builder) {
 		b.WriteString("\nrate limit: none\n")
 		return
 	}
-	fmt.Fprintf(b, "\nrate limit: %s, %s\n  counted for %s: %s\n", a.Limit.Mode, a.Limit.Quota, printable(a.Limit.Key), a.Limit.Why)
+	fmt.Fprintf(b, "\nrate limit %s: %s, %s\n  counted for %s: %s\n", a.Limit.ID, a.Limit.Mode, a.Limit.Quota, printable(a.Limit.Key), a.Limit.Why)
 }
 
 func (a Answer) writePool(b *strings.Builder) {
