@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the expected faults anew")
 func environment(name string) (string, bool) {
 	value, ok := map[string]string{
 		"WORD": "word", "NUMBER": "8088", "DECIMAL": "0.25", "NET": "10.0.0.0/8", "TRUE": "true", "KEY": "header:X-Key",
-		"PATH": "/p/:id", "METHOD": "PUT", "DURATION": "250ms", "EITHER": "either", "OFF": "off", "STATUS": "503",
+		"PORT": "8080", "PATH": "/p/:id", "METHOD": "PUT", "DURATION": "250ms", "EITHER": "either", "OFF": "off", "STATUS": "503",
 		"GOOD_URL": "http://s3cret.internal:81", "SECRET_URL": "http://user:hunter2@s3cret.internal",
 	}[name]
 	return value, ok
@@ -94,6 +94,10 @@ func TestTheFirstFileAnybodyWritesLoads(t *testing.T) {
 	}
 	if r := c.Routes[0]; r.Path != "/users" || r.Backend != "users" || r.RateLimit != c.RateLimit || r.Timeout != 30*time.Second || r.Line != 10 {
 		t.Errorf("route %+v", r)
+	}
+	var printed bytes.Buffer
+	if err := c.Write(&printed); err != nil || !strings.Contains(printed.String(), "max_clients: 100000") {
+		t.Errorf("%v, printed\n%s", err, printed.String())
 	}
 	p := c.Pools[0]
 	if p.Backends[0].URL.String() != "http://localhost:9001" || p.Backends[0].Weight != 1 || p.Balance != RoundRobin || p.Health.Type != HealthTCP {
@@ -314,6 +318,7 @@ backends: [{name: a, url: "http://h:1"}]
 		strings.Replace(file, `url: "http://h:1"`, `servers: [{weight: 1, url: HTTP://H:1}]`, 1),
 		strings.Replace(file, "port: 8080", `listen: ":8080", grace: 30000ms`, 1),
 		file + "rate_limit: {enabled: false}\n",
+		strings.Replace(file, "8080", `"${PORT}"`, 1),
 	} {
 		if mustParse(t, "b", []byte(same)).Hash() != c.Hash() {
 			t.Errorf("another hash:\n%s", same)

@@ -44,7 +44,7 @@ func (a *Answer) closest(c *config.Config, r *router.Router) {
 // try adds the route of another path, if there is one.
 func (a *Answer) try(c *config.Config, r *router.Router, method, path, why string) {
 	var m router.Match
-	if len(a.Closest) >= most || method == a.Method && path == a.Path || r.Match(method, path, &m) != router.Found {
+	if len(a.Closest) >= most || r.Match(method, path, &m) != router.Found {
 		return
 	}
 	route := c.Routes[m.Pattern]

@@ -56,6 +56,10 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 			},
 		},
 		{
+			Question{URL: "/users/7", Header: http.Header{"X-Api-Key": {""}}},
+			[]string{"counted for the client's address: the request has no X-Api-Key"},
+		},
+		{
 			Question{URL: "/users/7", Peer: netip.MustParseAddr("192.0.2.7")},
 			[]string{"counted for 192.0.2.7: the request has no X-Api-Key, so its client's address counts"},
 		},

@@ -25,9 +25,10 @@ func (r *Router) descend(method string, m *Match) bool {
 			break
 		}
 		end := segmentEnd(path, i)
-		if end == i || path[i] == '.' || end < len(path) && path[end] != '/' {
+		if end == i || path[i] == '.' {
 			return false
 		}
+		// If it ends at anything but a slash, no edge goes on from there.
 		m.spans[n.captures] = span{i, end}
 		n, i = n.param, end
 	}

@@ -147,7 +147,7 @@ func (b *builder) add(i int, s shape) bool {
 	}
 	if !s.plain() {
 		b.coded = true
-	} else if len(s.pieces) == 1 && s.pieces[0].kind == static {
+	} else if len(s.pieces) == 1 { // the first one is a text
 		b.texts[s.pieces[0].text] = l
 	}
 	return true

@@ -79,6 +79,10 @@ func TestMatch(t *testing.T) {
 		{"/:a/:b", "/x/y", "/:a/:b a=x b=y"},
 		{"/:1/:2/:3/:4/:5/:6/:7/:8", "/a/b/c/d/e/f/g/h", "/:1/:2/:3/:4/:5/:6/:7/:8 1=a 2=b 3=c 4=d 5=e 6=f 7=g 8=h"},
 
+		{"/abcdefghijk/:id", "/abcdefghijk/7", "/abcdefghijk/:id id=7"},
+		{"/abcdefghijk/:id", "/abcdefghxxx/7", "404"},
+		{"/abcdefghijk/:id", "/abcdefgh/7", "404"},
+
 		// A rest may be empty.
 		{"/files/*", "/files/", "/files/* *="},
 		{"/files/*", "/files/a/b", "/files/* *=a/b"},
@@ -137,6 +141,8 @@ func TestMatch(t *testing.T) {
 		{"/*", "/a%00", "400"},
 		{"/*", "/a\x01", "400"},
 		{"/*", "/a\x7f", "400"},
+		{"/*", "/a%20\x7f", "400"},
+		{"/*", "/a%20\n", "400"},
 		{"/*", "/a%", "400"},
 		{"/*", "/a%4", "400"},
 		{"/*", "/a%zz", "400"},
@@ -316,6 +322,24 @@ func TestAMatchIsReused(t *testing.T) {
 	}
 	if r.Match("GET", "/nowhere", &m) != NotFound || captured(&m) != "" || m.Pattern != -1 {
 		t.Errorf("after no match: %+v", m)
+	}
+}
+
+func TestTextsAreFoundByHash(t *testing.T) {
+	leaves := make(map[string]*leaf)
+	for i := range 2000 {
+		for _, format := range []string{"/%d", "/service-%d", "/api/v1/%d/with/the/same/ends"} {
+			leaves[fmt.Sprintf(format, i)] = new(leaf)
+		}
+	}
+	table := newTextTable(leaves)
+	for text, l := range leaves {
+		if !table.may(text) || table.find(text) != l {
+			t.Fatalf("%s is not found", text)
+		}
+		if other := strings.Replace(text, "/", "//", 1); table.find(other) != nil || table.find(text[:len(text)-1]) != leaves[text[:len(text)-1]] {
+			t.Fatalf("%s is found", other)
+		}
 	}
 }
 
