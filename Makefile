@@ -15,7 +15,7 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge serve release-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,9 @@ release-check: ## what a user of a release does: go get, the program of README, 
 
 demo: ## a tour: a guarded service fires at itself and explains what happens
 	go run ./examples/quickstart -tour $(if $(shell command -v redis-server),-redis-server)
+
+demo-edge: ## a tour of the edge: three backends of which some are not well, and what it does about that
+	go run ./edge/internal/demo
 
 serve: ## the quickstart server, on 127.0.0.1:8080
 	go run ./examples/quickstart

@@ -153,6 +153,32 @@ func TestMetricsInTheDocumentsExist(t *testing.T) {
 	}
 }
 
+// edgeMetrics returns the names of the edge's own metrics, from its code, which
+// nothing outside of the module can import.
+func edgeMetrics(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, m := range edgeMetric.FindAllStringSubmatch(read(t, "edge/internal/observe/metrics.go"), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 10 {
+		t.Fatalf("only %d metrics of the edge", len(names))
+	}
+	return names
+}
+
+var edgeMetric = regexp.MustCompile(`"(sentinel_edge_[a-z_]+)"`)
+
+// The operators' page of the edge names each of its metrics.
+func TestMetricsOfTheEdgeAreDocumented(t *testing.T) {
+	page := read(t, edgePage)
+	for _, name := range edgeMetrics(t) {
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("%s does not name %s", edgePage, name)
+		}
+	}
+}
+
 // metricNames are what a text may say of metrics.
 type metricNames struct {
 	all           map[string][]string // labels by name
@@ -162,6 +188,9 @@ type metricNames struct {
 func newMetricNames(t *testing.T) metricNames {
 	t.Helper()
 	m := metricNames{all: metrics(t), values: labelValues(t), known: map[string]bool{"instance": true, "le": true}}
+	for _, name := range edgeMetrics(t) {
+		m.all[name] = nil
+	}
 	for _, labels := range m.all {
 		for _, l := range labels {
 			m.known[l] = true

@@ -20,6 +20,7 @@ func TestCommands(t *testing.T) {
 	runner := commands{t: t, checks: map[string]func([]string) error{}}
 	runner.checks = map[string]func([]string) error{
 		"bash":         runner.script,
+		"bin/sentinel": runner.edge,
 		"docker":       runner.docker,
 		"go":           runner.golang,
 		"make":         runner.makefile,
@@ -113,6 +114,14 @@ func (c *commands) sentinelctl(line []string) error {
 	return err
 }
 
+// edge runs a command of the edge, in whose page it has been built into bin.
+func (c *commands) edge(args []string) error {
+	command := filepath.Join(c.t.TempDir(), "sentinel")
+	run(c.t, root, "go", "build", "-o", command, "./edge/cmd/sentinel")
+	run(c.t, root, command, args...)
+	return nil
+}
+
 // script is bash PATH.
 func (c *commands) script(args []string) error {
 	_, err := os.Stat(filepath.Join(root, args[0]))
@@ -161,6 +170,9 @@ func (c *commands) golang(args []string) error {
 	case args[0] == "run" && args[1] == "./integration/proof":
 		_, err := os.Stat(filepath.Join(root, args[1], "main.go"))
 		return err // it takes minutes; the tests of its package run it
+	case args[0] == "build" && args[1] == "-o" && strings.HasPrefix(args[2], "bin/"):
+		run(c.t, root, "go", "build", "-o", filepath.Join(c.t.TempDir(), "program"), args[3])
+		return nil
 	case args[0] == "doc":
 		run(c.t, ".", "go", args...)
 		return nil

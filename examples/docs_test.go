@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -240,10 +241,43 @@ func TestReadmeConfigurationFitsItsProgram(t *testing.T) {
 	}
 }
 
+// edgePage is the operators' page of the edge. There, and in the README, YAML is
+// the edge's configuration; elsewhere it is alert rules.
+const edgePage = "docs/edge.md"
+
+func ofEdge(b block) bool { return b.file == edgePage || b.file == "README.md" }
+
+func TestConfigurationsOfTheEdgeAreValid(t *testing.T) {
+	command := filepath.Join(t.TempDir(), "sentinel")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "../edge/cmd/sentinel").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	found := 0
+	for _, b := range blocks(t, "yaml") {
+		if !ofEdge(b) {
+			continue
+		}
+		found++
+		file := filepath.Join(t.TempDir(), "edge.yaml")
+		if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), command, "check", "-config", file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %s", b, out)
+		}
+	}
+	if found == 0 {
+		t.Errorf("%s shows no configuration", edgePage)
+	}
+}
+
 // Alert rules are YAML of the shape that Prometheus reads, with an expression
 // and a summary each.
 func TestRulesAreWellFormed(t *testing.T) {
 	for _, b := range blocks(t, "yaml") {
+		if ofEdge(b) {
+			continue
+		}
 		var file struct {
 			Groups []struct {
 				Name  string
