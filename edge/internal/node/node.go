@@ -195,7 +195,7 @@ func (n *node) listen(ctx context.Context, cfg *config.Config, metrics prometheu
 	protocols.SetUnencryptedHTTP2(true)
 	n.server = &http.Server{
 		Handler: n.handler, Protocols: protocols, ReadHeaderTimeout: s.ReadHeaderTimeout, IdleTimeout: s.KeepAliveTimeout,
-		MaxHeaderBytes: s.MaxHeaderBytes, ConnState: wire.ConnState, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: s.MaxHeaderBytes, ConnState: wire.ConnState, ConnContext: wire.ConnContext, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
 	n.open = append(n.open, open{n.server, wire.Listen(traffic, wire.Limits{
 		HeaderBytes: s.MaxHeaderBytes, HeaderFields: s.MaxHeaderFields, URLBytes: s.MaxURLBytes, Connections: s.MaxConnections,

@@ -89,11 +89,18 @@ func (f fault) head(ofHead bool) []byte {
 		refusalHeader + ": " + mark + strconv.Itoa(int(f)) + "\r\n\r\n")
 }
 
-// Refused reports whether the connection has refused the request. It is then all
-// that is known of it, for r is another. The answer is the last of the
-// connection. r's context may have ended already, where the client expects
-// nothing more; it is to be answered all the same.
+// Refused reports whether the request is refused. Of HTTP/1 it is the connection
+// that has refused one, and r is not that but another, which stands for it. Its
+// answer is the last of the connection. r's context may have ended already, where
+// the client expects nothing more; it is to be answered all the same.
+//
+// A request of HTTP/2 is held to the same rules here, as far as net/http has let
+// it through: it lets a method, a target and a host have spaces in them.
 func Refused(r *http.Request) (Refusal, bool) {
+	if r.ProtoMajor > 1 {
+		f := faultOf(r)
+		return faults[f], f != noFault
+	}
 	values := r.Header[refusalHeader]
 	if len(values) != 1 || len(values[0]) < len(mark) {
 		return Refusal{}, false

@@ -15,8 +15,9 @@
 //   - A bad chunk is replaced by one that net/http refuses for certain, so that
 //     reading the body fails. Nothing after it is passed on.
 //
-// HTTP/2 with prior knowledge passes as it is, and so does what comes after a
-// hijack, see [ConnState].
+// HTTP/2 with prior knowledge passes as it is, and [Refused] looks at its requests
+// when net/http has read them. What comes after a hijack passes as well, see
+// [ConnState].
 package wire
 
 import (
@@ -44,7 +45,7 @@ type Limits struct {
 // Listen returns a listener whose connections refuse, each in its turn among
 // those that are pipelined, the requests that HTTP/1.1 does not allow, or that
 // are beyond the limits. Such a request reaches the handler in another form, see
-// [Refused]. The server has to call [ConnState].
+// [Refused]. The server has to call [ConnState] and [ConnContext].
 func Listen(l net.Listener, limits Limits) net.Listener {
 	if limits.HeaderBytes < 1 || limits.HeaderFields < 1 || limits.URLBytes < 1 || limits.Connections < 1 || limits.HeaderTimeout < 0 {
 		panic("wire: Listen expects positive limits")

@@ -43,7 +43,7 @@ func start(t *testing.T, l Limits, h http.HandlerFunc, with func(*http.Server)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: h, ConnState: ConnState, ReadHeaderTimeout: patience, DisableGeneralOptionsHandler: true}
+	server := &http.Server{Handler: h, ConnState: ConnState, ConnContext: ConnContext, ReadHeaderTimeout: patience, DisableGeneralOptionsHandler: true}
 	if with != nil {
 		with(server)
 	}
@@ -196,13 +196,15 @@ func TestABadChunkLeavesTheRequestAlive(t *testing.T) {
 	}
 }
 
+func withHTTP2(s *http.Server) {
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+}
+
 func TestHTTP2Passes(t *testing.T) {
 	t.Parallel()
-	addr := start(t, limits, answer, func(s *http.Server) {
-		s.Protocols = new(http.Protocols)
-		s.Protocols.SetHTTP1(true)
-		s.Protocols.SetUnencryptedHTTP2(true)
-	})
+	addr := start(t, limits, answer, withHTTP2)
 	var h2 http.Protocols
 	h2.SetUnencryptedHTTP2(true)
 	client := http.Client{Transport: &http.Transport{Protocols: &h2}}

@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+)
+
+type limitsKey struct{}
+
+// ConnContext is to be called as, or by, [http.Server.ConnContext]. It is how
+// [Refused] knows the limits of a connection that has HTTP/2; without it, there are
+// none but the server's own.
+func ConnContext(ctx context.Context, nc net.Conn) context.Context {
+	if c, ok := nc.(*conn); ok {
+		return context.WithValue(ctx, limitsKey{}, c.limits)
+	}
+	return ctx
+}
+
+// faultOf is what is wrong with a request of HTTP/2 that net/http has let through.
+// The length of its head is the server's to limit, by MaxHeaderBytes.
+func faultOf(r *http.Request) fault {
+	if limits, ok := r.Context().Value(limitsKey{}).(*Limits); ok {
+		if len(r.RequestURI) > limits.URLBytes {
+			return longTarget
+		}
+		if fieldsOf(r.Header) > limits.HeaderFields {
+			return manyFields
+		}
+	}
+	method := []byte(r.Method)
+	switch {
+	case len(method) == 0 || !all(method, inToken):
+		return badRequestLine
+	case !validTarget(method, []byte(r.RequestURI)):
+		return badTarget
+	case r.Host == "":
+		return noHost
+	case !validAuthority([]byte(r.Host), false):
+		return badHost
+	}
+	return faultOfHeader(r)
+}
+
+func fieldsOf(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
+}
+
+// faultOfHeader looks at the fields that HTTP/1 has to have right.
+func faultOfHeader(r *http.Request) fault {
+	for _, host := range r.Header["Host"] { // beside :authority
+		if !strings.EqualFold(host, r.Host) {
+			return manyHosts
+		}
+	}
+	var h head
+	for _, length := range r.Header["Content-Length"] {
+		if f := h.contentLength([]byte(length)); f != noFault {
+			return f
+		}
+	}
+	for _, expected := range r.Header["Expect"] {
+		if !is([]byte(expected), "100-continue") {
+			return badExpect
+		}
+	}
+	return noFault
+}
