@@ -184,15 +184,18 @@ func upgradeOf(r *http.Request, allowed []string) string {
 }
 
 // copyResponseHeader puts the header of a backend's response on to, where our own
-// fields are already: those stay as they are.
+// fields are already: those stay as they are. A limiter's cookie and the backend's
+// are none of each other's business.
 func copyResponseHeader(to http.Header, resp *http.Response) {
 	own := listedBy(resp.Header["Connection"])
 	for key, values := range resp.Header {
 		if hopByHop(key) || own.has(key) {
 			continue
 		}
-		if _, ours := to[key]; !ours {
+		if ours, ok := to[key]; !ok {
 			to[key] = values
+		} else if key == "Set-Cookie" {
+			to[key] = append(ours[:len(ours):len(ours)], values...)
 		}
 	}
 	if _, ok := to["Content-Type"]; !ok {
