@@ -224,4 +224,3 @@ func TestEdgeNamesAPolicyThatIsMissing(t *testing.T) {
 		t.Errorf("it prints a secret: %s", out)
 	}
 }
-
