@@ -154,6 +154,9 @@ var cases = []wireCase{
 	good("a long target", withTarget("/"+strings.Repeat("a", 255)), "GET 0"),
 	bad("a longer target", withTarget("/"+strings.Repeat("a", 256)), "414 the request target is too long"),
 	bad("a much longer target", withTarget("/"+strings.Repeat("a", 4000)), "414 the request target is too long"),
+	good("connect", lines("CONNECT a:443 HTTP/1.1", "Host: a"), "CONNECT 0"),
+	good("connect to an address", lines("CONNECT [::1]:443 HTTP/1.1", "Host: a"), "CONNECT 0"),
+	good("upgrade", lines("GET / HTTP/1.1", "Host: a", "Upgrade: h2c"), "GET 0"),
 	bad("connect to a path", lines("CONNECT / HTTP/1.1", "Host: a"), "400 the request target is malformed"),
 	bad("connect with no port", lines("CONNECT a HTTP/1.1", "Host: a"), "400 the request target is malformed"),
 
