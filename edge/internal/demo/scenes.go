@@ -22,7 +22,7 @@ func even(s *stage) (string, string, bool) {
 
 func flapping(s *stage) (string, string, bool) {
 	const periods = 3
-	t := s.during("/web", workers, func() {
+	t := s.during(workers, func() {
 		for range periods {
 			s.fault(1, "mode=503")
 			s.sleep(time.Second)
@@ -40,7 +40,7 @@ func flapping(s *stage) (string, string, bool) {
 
 func slow(s *stage) (string, string, bool) {
 	s.fault(2, "mode=slow&d=100ms") // checks pass: they may take 150 ms
-	t := s.during("/web", workers, func() { s.sleep(3 * time.Second) })
+	t := s.during(workers, func() { s.sleep(3 * time.Second) })
 	s.fault(2, "mode=none")
 	return fmt.Sprintf("%d requests: %d to c, which takes 100 ms; %d failed", t.all, t.backends["c"], t.failures()),
 		"less than a tenth to the slow one, by least connections", t.failures() == 0 && t.backends["c"] > 0 && t.backends["c"] < t.all/10
@@ -49,11 +49,11 @@ func slow(s *stage) (string, string, bool) {
 func killed(s *stage) (string, string, bool) {
 	addr := s.backends[0].addr
 	var after *tally
-	t := s.during("/web", workers, func() {
+	t := s.during(workers, func() {
 		s.sleep(300 * time.Millisecond)
 		s.backends[0].kill()
 		s.sleep(time.Second) // two checks and what they take
-		after = s.during("/web", 1, func() { s.sleep(500 * time.Millisecond) })
+		after = s.during(1, func() { s.sleep(500 * time.Millisecond) })
 		back, err := s.backend(0, addr)
 		if err != nil {
 			s.failed(err)
@@ -65,7 +65,7 @@ func killed(s *stage) (string, string, bool) {
 	if s.err != nil {
 		return "", "", false
 	}
-	again := s.during("/web", workers, func() { s.sleep(500 * time.Millisecond) })
+	again := s.during(workers, func() { s.sleep(500 * time.Millisecond) })
 	most := 3 + 2*workers + 3
 	return fmt.Sprintf("%d requests: %d failed; %d of %d once checks had noticed; a served %d when it was back", t.all, t.failures(), after.failures(), after.all, again.backends["a"]),
 		fmt.Sprintf("at most %d fail, none later, and it gets its share again", most),
@@ -87,7 +87,7 @@ func flood(s *stage) (string, string, bool) {
 
 func reload(s *stage) (string, string, bool) {
 	changes := 0
-	t := s.during("/web", workers, func() {
+	t := s.during(workers, func() {
 		for range 10 {
 			changes++
 			if err := s.writeConfig(fmt.Sprintf("  - {path: /new%d, backend: web}", changes)); err != nil {

@@ -133,14 +133,14 @@ func (s *stage) start(name string, args ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	write.Close()
+	_ = write.Close() // the child has its own
 	go func() {
 		for lines := bufio.NewScanner(read); lines.Scan(); {
 			p.mu.Lock()
 			p.text.WriteString(lines.Text() + "\n")
 			p.mu.Unlock()
 		}
-		read.Close()
+		_ = read.Close() // read to its end
 		_ = p.cmd.Wait() // the exit code stays in ProcessState
 		close(p.done)
 	}()
@@ -257,9 +257,9 @@ func (t *tally) add(a answer) {
 // failures is how many were answered by something else than 200.
 func (t *tally) failures() int { return t.all - t.status[http.StatusOK] }
 
-// crowd asks for a path from so many goroutines until done is closed. The pause is
-// between a goroutine's requests.
-func (s *stage) crowd(path string, goroutines int, pause time.Duration, done <-chan struct{}) *tally {
+// crowd asks for /web from so many goroutines, each with a pause between its
+// requests, until done is closed.
+func (s *stage) crowd(goroutines int, done <-chan struct{}) *tally {
 	t := newTally()
 	var all sync.WaitGroup
 	for range goroutines {
@@ -270,8 +270,8 @@ func (s *stage) crowd(path string, goroutines int, pause time.Duration, done <-c
 					return
 				default:
 				}
-				t.add(s.get("http://" + s.traffic + path))
-				time.Sleep(pause)
+				t.add(s.get("http://" + s.traffic + "/web"))
+				time.Sleep(2 * time.Millisecond)
 			}
 		})
 	}
@@ -280,10 +280,10 @@ func (s *stage) crowd(path string, goroutines int, pause time.Duration, done <-c
 }
 
 // during runs a crowd while do is done.
-func (s *stage) during(path string, goroutines int, do func()) *tally {
+func (s *stage) during(goroutines int, do func()) *tally {
 	done := make(chan struct{})
 	result := make(chan *tally)
-	go func() { result <- s.crowd(path, goroutines, 2*time.Millisecond, done) }()
+	go func() { result <- s.crowd(goroutines, done) }()
 	do()
 	close(done)
 	return <-result

@@ -219,7 +219,7 @@ func TestClientsThatGoAwayLeaveNothingBehind(t *testing.T) {
 	}
 	var sockets []*websocket.Conn
 	for range each {
-		c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil) //nolint:bodyclose // it is the connection
+		c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func TestTheGraceEndsStreamsAndTunnelsHard(t *testing.T) {
 	defer resp.Body.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil) //nolint:bodyclose // it is the connection
+	c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

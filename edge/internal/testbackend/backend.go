@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -101,7 +102,7 @@ func (b *backend) setFault(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.mu.Lock()
-	b.mode, b.delay = mode, duration(r, "d", 100*time.Millisecond)
+	b.mode, b.delay = mode, duration(r, 100*time.Millisecond)
 	b.mu.Unlock()
 }
 
@@ -124,18 +125,18 @@ func status(w http.ResponseWriter, r *http.Request) {
 }
 
 func (b *backend) slow(w http.ResponseWriter, r *http.Request) {
-	pause(r.Context(), duration(r, "d", 100*time.Millisecond))
+	pause(r.Context(), duration(r, 100*time.Millisecond))
 	b.ok(w, r)
 }
 
 func slowBody(w http.ResponseWriter, r *http.Request) {
 	flush := http.NewResponseController(w)
-	for i := range number(r, "n", 10) {
+	for i := range number(r, 10) {
 		fmt.Fprintf(w, "chunk %d\n", i)
 		if flush.Flush() != nil {
 			return
 		}
-		pause(r.Context(), duration(r, "d", 50*time.Millisecond))
+		pause(r.Context(), duration(r, 50*time.Millisecond))
 	}
 }
 
@@ -206,17 +207,15 @@ func echo(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 	}
-	for name, values := range r.Trailer {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), r.Trailer)
 }
 
 func someBytes(w http.ResponseWriter, r *http.Request) {
-	n := number(r, "n", 1000)
+	n := number(r, 1000)
 	w.Header().Set("Content-Length", strconv.Itoa(n))
 	block := []byte(strings.Repeat("x", min(n, 32<<10)))
 	for n > 0 {
-		written, err := w.Write(block[:min(n, len(block))])
+		written, err := w.Write(block[:min(n, len(block))]) // #nosec G705 -- nothing but x
 		if err != nil {
 			return
 		}
@@ -227,12 +226,12 @@ func someBytes(w http.ResponseWriter, r *http.Request) {
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
-	for i := range number(r, "n", 3) {
+	for i := range number(r, 3) {
 		fmt.Fprintf(w, "data: %d\n\n", i)
 		if flush.Flush() != nil {
 			return
 		}
-		pause(r.Context(), duration(r, "d", 50*time.Millisecond))
+		pause(r.Context(), duration(r, 50*time.Millisecond))
 	}
 }
 
@@ -241,7 +240,7 @@ func sockets(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has answered
 	}
-	defer c.CloseNow()
+	defer func() { _ = c.CloseNow() }() // nobody is left to tell
 	c.SetReadLimit(-1)
 	for {
 		kind, message, err := c.Read(r.Context())
@@ -268,7 +267,7 @@ func (b *backend) hints(w http.ResponseWriter, r *http.Request) {
 }
 
 func bigHeader(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("X-Big", strings.Repeat("x", number(r, "n", 5000)))
+	w.Header().Set("X-Big", strings.Repeat("x", number(r, 5000)))
 }
 
 func early(w http.ResponseWriter, _ *http.Request) {
@@ -283,16 +282,16 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func number(r *http.Request, name string, otherwise int) int {
-	n, err := strconv.Atoi(r.URL.Query().Get(name))
+func number(r *http.Request, otherwise int) int {
+	n, err := strconv.Atoi(r.URL.Query().Get("n"))
 	if err != nil || n < 0 {
 		return otherwise
 	}
 	return n
 }
 
-func duration(r *http.Request, name string, otherwise time.Duration) time.Duration {
-	d, err := time.ParseDuration(r.URL.Query().Get(name))
+func duration(r *http.Request, otherwise time.Duration) time.Duration {
+	d, err := time.ParseDuration(r.URL.Query().Get("d"))
 	if err != nil || d < 0 {
 		return otherwise
 	}
