@@ -97,7 +97,7 @@ func (a *attempt) roundTrip() (*http.Response, *problem) {
 	if err != nil {
 		return nil, a.failure(err)
 	}
-	if b := a.x.body; b != nil && (b.waiting() || resp.StatusCode >= 400) {
+	if b := a.x.body; b != nil && resp.StatusCode >= 400 {
 		b.hold()
 	}
 	return resp, nil

@@ -49,11 +49,6 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x.front.Header()["X-Request-Id"] = []string{x.record.ID}
 	x.body = bodyOf(r, &x.front, h.options.MaxBodyBytes, h.options.BodyIdle)
-	if x.body != nil {
-		// Otherwise net/http reads the body itself before it writes a header, and
-		// waits for whoever is reading. What it did there is hangUp's to do.
-		_ = x.front.control.EnableFullDuplex()
-	}
 	return x
 }
 
@@ -234,7 +229,8 @@ func (x *exchange) gone() *problem {
 
 // settle is called before the header of a response is written. In HTTP/1 the rest of
 // a body stands between this response and the next request: either it is small
-// and here, or the connection ends.
+// and here, or the connection ends. That also keeps net/http from waiting for the rest
+// before it writes the header.
 func (x *exchange) settle() {
 	if x.body == nil || x.front.http2 {
 		return

@@ -38,6 +38,7 @@ func TestEventsComeAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		time.Sleep(150 * time.Millisecond)
 		close(next)
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			t.Error(err)
@@ -231,5 +232,24 @@ func TestAtTheEndOfGraceABodyIsCutAndRecordedAsDraining(t *testing.T) {
 		}
 		e.wantRecord(200, Draining)
 		e.wantBreaker("closed")
+	})
+}
+
+func TestAClientMayTakeItsTime(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		e := newEdge(t, setup{route: Route{Timeout: 200 * time.Millisecond}, backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", itoa(32<<20))
+			io.CopyN(w, zeros{}, 32<<20)
+		})}})
+		resp, err := e.client(version).Do(e.request("GET", "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		time.Sleep(500 * time.Millisecond)
+		if n, err := io.Copy(io.Discard, resp.Body); n != 32<<20 || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		e.wantRecord(200, OK)
 	})
 }

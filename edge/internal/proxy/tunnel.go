@@ -54,7 +54,6 @@ func (t *tunnel) copy(to io.Writer, from io.Reader, count *atomic.Int64, badTo, 
 	buffer := make([]byte, tunnelSize)
 	for {
 		n, err := from.Read(buffer)
-		t.touch()
 		if n > 0 {
 			written, werr := to.Write(buffer[:n])
 			count.Add(int64(written))

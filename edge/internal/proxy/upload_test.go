@@ -410,3 +410,88 @@ func TestARequestsUnannouncedTrailerPasses(t *testing.T) {
 		t.Errorf("the backend got something other than %q", want)
 	}
 }
+
+func TestABackendMayTakeItsTimeToReadTheBody(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		e := newEdge(t, setup{
+			options: Options{BodyIdle: 100 * time.Millisecond, MaxBodyBytes: 1 << 30},
+			backends: []string{serve(t, func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(400 * time.Millisecond)
+				n, _ := io.Copy(io.Discard, r.Body)
+				fmt.Fprint(w, n)
+			})},
+		})
+		if a := e.do(e.client(version), e.request("PUT", "/", io.LimitReader(zeros{}, 32<<20))); a.body != itoa(32<<20) {
+			t.Errorf("%d %q", a.StatusCode, a.body)
+		}
+	})
+}
+
+func TestARefusalIsWholeWhateverTheClientSendsAfterIt(t *testing.T) {
+	refused := make(chan bool)
+	e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) {
+		p.head()
+		p.say("HTTP/1.1 413 Too Large\r\nContent-Length: 10\r\n\r\nlarge")
+		<-refused
+		time.Sleep(50 * time.Millisecond)
+		p.say("large")
+		p.drain()
+	})}})
+	c := e.dial()
+	c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+	if _, err := c.r.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	c.send("3\r\nabc\r\n")
+	c.send("3\r\nabc\r\nzz\r\n")
+	close(refused)
+	if a := c.response("POST"); a.StatusCode != 413 || a.body != "largelarge" || a.torn != nil {
+		t.Errorf("%d %q %v", a.StatusCode, a.body, a.torn)
+	}
+}
+
+func TestAnEmptyChunkedBodyStaysOne(t *testing.T) {
+	e := newEdge(t, setup{backends: []string{raw(t, echoHead)}})
+	c := e.dial()
+	c.send("GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	_, h := headOf(t, c.response("GET").body)
+	if h.Get("Transfer-Encoding") != "chunked" {
+		t.Errorf("the backend got %v", h)
+	}
+}
+
+func TestInterimResponsesAndOurContinueDoNotMix(t *testing.T) {
+	e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) {
+		p.head()
+		body := make(chan string)
+		go func() { b := make([]byte, 5); io.ReadFull(p.r, b); body <- string(b) }()
+		for {
+			select {
+			case b := <-body:
+				p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" + b)
+				return
+			case <-time.After(time.Millisecond):
+				p.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+			}
+		}
+	})}})
+	c := e.dial()
+	c.send(expecting)
+	continues := 0
+	for {
+		a := c.response("POST")
+		switch {
+		case a.StatusCode == 100:
+			continues++
+			if len(a.Header) > 0 {
+				t.Errorf("100 with %v", a.Header)
+			}
+			c.send("hello")
+		case a.StatusCode == 103 && a.Header.Get("Link") == "</a>":
+		case a.StatusCode == 200 && a.body == "hello" && continues == 1:
+			return
+		default:
+			t.Fatalf("%d %q after %d continues", a.StatusCode, a.body, continues)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// recorder is a response that remembers its deadlines and writes, in their order.
+type recorder struct {
+	header http.Header
+	done   []string
+	read   chan time.Time // the deadlines of reads
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.done = append(r.done, fmt.Sprint("write ", len(p)))
+	return len(p), nil
+}
+
+func (r *recorder) WriteHeader(status int) { r.done = append(r.done, fmt.Sprint("status ", status)) }
+
+func (r *recorder) SetWriteDeadline(t time.Time) error {
+	r.done = append(r.done, fmt.Sprint("deadline ", !t.IsZero()))
+	return nil
+}
+
+func (r *recorder) SetReadDeadline(t time.Time) error {
+	r.read <- t
+	return nil
+}
+
+func TestEachPieceOfAResponseHasADeadline(t *testing.T) {
+	for version, want := range map[int][]string{
+		1: {"status 200", "deadline true", "write 32768", "deadline true", "write 7"},
+		2: {"status 200", "deadline true", "write 32768", "deadline false", "deadline true", "write 7", "deadline false"},
+	} {
+		r := &recorder{header: http.Header{}}
+		f := newFront(r, &http.Request{ProtoMajor: version}, time.Hour)
+		if n, err := f.Write(make([]byte, copySize+7)); n != copySize+7 || err != nil || f.bytes != copySize+7 || f.status != 200 {
+			t.Errorf("%d, %v", n, err)
+		}
+		if !slices.Equal(r.done, want) {
+			t.Errorf("HTTP/%d: %q, want %q", version, r.done, want)
+		}
+	}
+}
+
+// script is a client's body that comes when the test says so.
+type script chan func(p []byte) (int, error)
+
+func (s script) Read(p []byte) (int, error) { return (<-s)(p) }
+func (script) Close() error                 { return nil }
+
+// scripted is a body of unknown length.
+func scripted() (*body, script, *recorder) {
+	s, rec := make(script, 10), &recorder{header: http.Header{}, read: make(chan time.Time, 10)}
+	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, Body: s}
+	f := newFront(rec, r, time.Hour)
+	return bodyOf(r, &f, 100, time.Second), s, rec
+}
+
+// reading is a read that is under way.
+func reading(b *body) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Read(make([]byte, 10))
+		done <- err
+	}()
+	synctest.Wait()
+	return done
+}
+
+func fails(err error) func([]byte) (int, error) {
+	return func([]byte) (int, error) { return 0, err }
+}
+
+func TestWhoFailedIsKnown(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for name, c := range map[string]struct {
+		stop error // before the read returns
+		err  error
+		want *problem
+	}{
+		"malformed":                              {nil, errors.New("invalid byte in chunk length"), &badBody},
+		"malformed, and net/http says gone":      {errClientGone, io.ErrUnexpectedEOF, &badBody},
+		"idle":                                   {nil, timeout, &slowBody},
+		"idle, and net/http says gone":           {errClientGone, timeout, &slowBody},
+		"reset":                                  {nil, &net.OpError{Op: "read", Err: errors.New("reset")}, &clientGone},
+		"we stopped it":                          {errUpstreamDied, timeout, nil},
+		"we stopped it, and it was malformed":    {errDeadline, io.ErrUnexpectedEOF, &badBody},
+		"the time of the whole request was over": {errDeadline, timeout, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, s, _ := scripted()
+				done := reading(b)
+				if c.stop != nil {
+					b.stop(c.stop)
+				}
+				s <- fails(c.err)
+				if err := <-done; err == nil {
+					t.Error("the read succeeded")
+				}
+				fault, stopped, cut := b.blame()
+				if fault != c.want || !errors.Is(stopped, c.stop) || cut != (c.stop != nil) {
+					t.Errorf("fault %v, stopped %v, cut %t", fault, stopped, cut)
+				}
+				if _, err := b.Read(make([]byte, 1)); err == nil || b.complete() {
+					t.Error("it goes on")
+				}
+			})
+		})
+	}
+}
+
+func TestAStopEndsAReadThatIsUnderWayAndOneThatIsNotAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, rec := scripted()
+		done := reading(b)
+		if d := time.Until(<-rec.read); d != time.Second {
+			t.Errorf("the deadline is in %v", d)
+		}
+		b.stop(errUpstreamDied)
+		if !(<-rec.read).Equal(past) {
+			t.Error("no deadline that is over")
+		}
+		s <- fails(os.ErrDeadlineExceeded)
+		<-done
+
+		b, _, rec = scripted()
+		b.stop(errUpstreamDied)
+		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, errUpstreamDied) || len(rec.read) != 0 {
+			t.Errorf("%v, %d deadlines", err, len(rec.read))
+		}
+	})
+}
+
+func TestRestWaitsForTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, _ := scripted()
+		reading(b)
+		rested := make(chan bool)
+		go func() { b.rest(); close(rested) }()
+		synctest.Wait()
+		select {
+		case <-rested:
+			t.Error("somebody is still reading")
+		default:
+		}
+		s <- fails(os.ErrDeadlineExceeded)
+		<-rested
+	})
+}
+
+func TestAHeldBodyWaitsUntilItIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, rec := scripted()
+		b.hold()
+		done := reading(b)
+		if len(rec.read) != 0 {
+			t.Error("the client is asked for more")
+		}
+		b.rest()
+		if err := <-done; !errors.Is(err, errOver) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestABodyMayBeAsLongAsItsLimit(t *testing.T) {
+	for length, tooLong := range map[int]bool{99: false, 100: false, 101: true} {
+		r := &http.Request{ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, Body: io.NopCloser(strings.NewReader(strings.Repeat("x", length)))}
+		f := newFront(&recorder{read: make(chan time.Time, 100)}, r, time.Hour)
+		b := bodyOf(r, &f, 100, time.Hour)
+		n, err := io.Copy(io.Discard, b)
+		fault, _, _ := b.blame()
+		if (fault == &tooLarge) != tooLong || (err == nil) == tooLong || !tooLong && n != int64(length) {
+			t.Errorf("%d: %d, %v", length, n, err)
+		}
+	}
+}
+
+func TestASteadyPeerKeepsThePaceItCanKeep(t *testing.T) {
+	const limit = 10 * time.Second
+	for _, perSecond := range []int{60, 1000, 100_000, 10_000_000} {
+		var c pace
+		room, most := make([]byte, copySize), 0
+		for range 1000 {
+			n := len(c.of(room))
+			took := time.Duration(n) * time.Second / time.Duration(perSecond)
+			if took > limit {
+				t.Fatalf("at %d bytes a second %d bytes take %v", perSecond, n, took)
+			}
+			c.took(took, limit)
+			most = max(most, n)
+		}
+		if perSecond >= 100_000 && most != copySize {
+			t.Errorf("at %d bytes a second never more than %d at once", perSecond, most)
+		}
+	}
+}
