@@ -47,12 +47,13 @@ func (f Faults) Error() string {
 }
 
 // sorted returns the faults in the order of lines, each once, and not too many.
-func (f Faults) sorted() Faults {
+// There are more that are not in f.
+func (f Faults) sorted(more int) Faults {
 	slices.SortStableFunc(f, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 	f = slices.Compact(f)
 	if len(f) <= mostFaults {
 		return f
 	}
-	last := Fault{File: f[0].File, Line: f[mostFaults-1].Line, Text: fmt.Sprintf("and %d more faults", len(f)-mostFaults+1)}
+	last := Fault{File: f[0].File, Line: f[mostFaults-1].Line, Text: fmt.Sprintf("and %d more faults", len(f)-mostFaults+1+more)}
 	return append(f[:mostFaults-1], last)
 }

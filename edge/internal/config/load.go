@@ -62,7 +62,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	value{r: r, node: root, line: 1}.mapping(c.fields(), "routes", "backends")
 	r.finish(c)
 	if len(r.faults) > 0 {
-		return nil, r.faults.sorted()
+		return nil, r.faults.sorted(r.more)
 	}
 	return c, nil
 }

@@ -14,6 +14,7 @@ type reader struct {
 	file    string
 	env     func(string) (string, bool)
 	faults  Faults
+	more    int               // faults that were not kept: nobody reads so many
 	lines   map[string]int    // of every field that is written, by its path
 	broken  map[string]bool   // the paths of values that could not be read
 	origins map[string]string // see Config.origins
@@ -21,6 +22,10 @@ type reader struct {
 
 func (r *reader) fault(line int, path, format string, args ...any) {
 	r.broken[path] = true
+	if len(r.faults) >= 4*mostFaults {
+		r.more++
+		return
+	}
 	r.faults = append(r.faults, Fault{File: r.file, Line: line, Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
