@@ -89,7 +89,7 @@ func (n *node) limiter(r config.Route) proxy.Limiter {
 	if name, ok := strings.CutPrefix(l.Key, "header:"); ok {
 		key = limit.ByHeader(name)
 	}
-	return n.limits.Policy(l.ID, l.Capacity, l.RefillRate, key)
+	return n.metrics.Counted(l.ID, n.limits.Policy(l.ID, l.Capacity, l.RefillRate, key))
 }
 
 // openPolicies opens the library's limiter when the first route asks for it, and

@@ -23,6 +23,7 @@ type Metrics struct {
 	seconds     *prometheus.HistogramVec
 	attempts    *prometheus.CounterVec
 	transitions *prometheus.CounterVec
+	decisions   *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known atomic.Pointer[map[request]*series] // replaced, never changed
@@ -73,9 +74,10 @@ func NewMetrics(r prometheus.Registerer, now func() View, log *AccessLog) (*Metr
 			Help: transitionHelp,
 		}, []string{"scope", "name", "to"}),
 	}
+	m.decisions = newDecisions()
 	m.known.Store(&map[request]*series{})
 	return m, errors.Join(r.Register(m.requests), r.Register(m.seconds), r.Register(m.attempts),
-		r.Register(m.transitions), r.Register(&gauges{now, log}))
+		r.Register(m.transitions), r.Register(m.decisions), r.Register(&gauges{now, log}))
 }
 
 // Ended counts a request.

@@ -1,0 +1,160 @@
+package observe
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sentinelgo/sentinel/core/breaker"
+	"github.com/sentinelgo/sentinel/edge/internal/proxy"
+	"github.com/sentinelgo/sentinel/edge/internal/upstream"
+)
+
+func view() View {
+	return View{
+		Version: 3, Applied: time.Now(), Rejected: 2, Tunnels: 4, LimiterClients: 5, LimiterOverflow: 6,
+		Backends: []upstream.Status{
+			{Pool: "web", Backend: "10.0.0.1:80", Health: "healthy", InFlight: 7},
+			{Pool: "web", Backend: "10.0.0.2:80", Health: "unhealthy", Breaker: breaker.Open, LastError: "<script>refused"},
+		},
+	}
+}
+
+func TestEachEndedRequestIsCountedByItsKind(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry, view, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record()
+	for range 2 {
+		m.Ended(r)
+	}
+	r.Method, r.Route, r.Status, r.Reason, r.Backend, r.Attempts = "BREW", "", 404, proxy.NoRoute, "", 0
+	m.Ended(r)
+	const want = `
+# HELP sentinel_edge_requests_total Requests that have ended, by the route's pattern, the method and the status; 499: the client went away.
+# TYPE sentinel_edge_requests_total counter
+sentinel_edge_requests_total{code="200",method="GET",route="/users/:id"} 2
+sentinel_edge_requests_total{code="404",method="OTHER",route="none"} 1
+# HELP sentinel_edge_upstream_attempts_total Requests that were given to a backend, by how that ended. http.Transport may send one of them twice, on a kept connection that turns out to be closed.
+# TYPE sentinel_edge_upstream_attempts_total counter
+sentinel_edge_upstream_attempts_total{backend="10.0.0.1:80",result="ok"} 2
+# HELP sentinel_edge_backend_up 1 if the backend may be chosen by its health, 0 if its checks have failed.
+# TYPE sentinel_edge_backend_up gauge
+sentinel_edge_backend_up{backend="10.0.0.1:80",pool="web"} 1
+sentinel_edge_backend_up{backend="10.0.0.2:80",pool="web"} 0
+# HELP sentinel_breaker_state State of the circuit breaker: 0 closed, 1 half-open, 2 open; of several limiters the greatest.
+# TYPE sentinel_breaker_state gauge
+sentinel_breaker_state{name="web/10.0.0.1:80",scope="backend"} 0
+sentinel_breaker_state{name="web/10.0.0.2:80",scope="backend"} 2
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sentinel_edge_requests_total",
+		"sentinel_edge_upstream_attempts_total", "sentinel_edge_backend_up", "sentinel_breaker_state"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client can choose methods and paths; neither may make a series.
+func TestSeriesDoNotGrowWithWhatClientsSend(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry, view, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record()
+	r.Route, r.Backend, r.Attempts = "", "", 0
+	for i := range 1000 {
+		r.Method, r.Path, r.Host = "M"+strings.Repeat("X", i), strings.Repeat("/y", i), strings.Repeat("z", i)
+		m.Ended(r)
+	}
+	if n := testutil.CollectAndCount(m.requests); n != 1 {
+		t.Errorf("%d series", n)
+	}
+}
+
+// The library's metrics and these are scraped from one address.
+func TestSeriesThatTheLibraryHasToo(t *testing.T) {
+	own, library := prometheus.NewRegistry(), prometheus.NewRegistry()
+	m, err := NewMetrics(own, view, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := newDecisions()
+	library.MustRegister(theirs) //nolint:forbidigo // a registry of this test
+	theirs.WithLabelValues("default", "allowed").Inc()
+	l := m.Counted("default", fixed(true))
+	l.Allow(nil, nil, netip.Addr{})
+	m.Counted("default", fixed(false)).Allow(nil, nil, netip.Addr{})
+	families, err := prometheus.Gatherers{own, library}.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "sentinel_decisions_total" && len(f.GetMetric()) != 3 {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+type fixed bool
+
+func (f fixed) Allow(http.ResponseWriter, *http.Request, netip.Addr) (bool, proxy.Reason) {
+	return bool(f), proxy.RateLimited
+}
+
+func admin() *Admin {
+	return &Admin{
+		Gatherer: prometheus.NewRegistry(), Now: view,
+		Ready: func() []Condition {
+			return []Condition{{Name: "listeners open", OK: true}, {Name: "not draining", Why: "SIGTERM"}}
+		},
+		Config:  func() []byte { return []byte("routes: []\n") },
+		Explain: func(method, url string) (any, error) { return method + " " + url, nil },
+	}
+}
+
+func TestThePageEscapesWhatBackendsSay(t *testing.T) {
+	w := httptest.NewRecorder()
+	admin().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", http.NoBody))
+	if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>") || !strings.Contains(w.Body.String(), "&lt;script&gt;refused") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+func TestReadinessNamesEachCondition(t *testing.T) {
+	w := httptest.NewRecorder()
+	admin().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", http.NoBody))
+	const want = `{"ready":false,"source":"","config_version":3,"conditions":[{"name":"listeners open","ok":true},{"name":"not draining","ok":false,"why":"SIGTERM"}]}` + "\n"
+	if w.Code != http.StatusServiceUnavailable || w.Body.String() != want {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+func TestTheAdminListenerTakesOnlyQuestions(t *testing.T) {
+	for path, want := range map[string]int{"/status": http.StatusMethodNotAllowed, "/nothing": http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		admin().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, http.NoBody))
+		if w.Code != want {
+			t.Errorf("POST %s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
+func BenchmarkMetrics(b *testing.B) {
+	m, err := NewMetrics(prometheus.NewRegistry(), view, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := record()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Ended(r)
+	}
+}
