@@ -12,8 +12,8 @@ const (
 	inExt           // what may stand behind them
 	inSizeLF        // the LF of that line
 	inData          // of a chunk
-	inDataCR        // and the CR LF behind it
-	inDataLF        //
+	inDataCR        // the CR behind a chunk
+	inDataLF        // and its LF
 	inTrailer       // a line of the trailer, at its beginning
 	inName          // the name in such a line
 	inValue         // its value
