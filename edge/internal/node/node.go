@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) int {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 
-	n := &node{options: o, started: time.Now(), log: slog.New(slog.NewJSONHandler(o.Stderr, nil))}
+	n := newNode(o)
 	cfg, err := n.load()
 	if err != nil {
 		fmt.Fprintln(o.Stderr, err)
@@ -115,6 +115,10 @@ func Run(ctx context.Context, o Options) int {
 			return failed
 		}
 	}
+}
+
+func newNode(o Options) *node {
+	return &node{options: o, started: time.Now(), log: slog.New(slog.NewJSONHandler(o.Stderr, nil))}
 }
 
 // wrong is a fault of the configuration that shows only when it is applied.
