@@ -64,17 +64,18 @@ func TestNoRequestSeesTwoConfigurations(t *testing.T) {
 	if testing.Short() {
 		swaps = 1000
 	}
+	start := runtime.NumGoroutine()
+	var servers []*httptest.Server
 	var backends [2]string
 	for i := range backends {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Pool", strconv.Itoa(i))
 		}))
-		defer srv.Close()
+		servers = append(servers, srv)
 		backends[i] = srv.URL
 	}
 	log := &safe{}
 	n := running(t, versioned(t, 1, backends), log)
-	before := runtime.NumGoroutine()
 
 	seen := make(map[string]int64) // by request id: the version of limit and pool
 	var mu sync.Mutex
@@ -127,12 +128,15 @@ func TestNoRequestSeesTwoConfigurations(t *testing.T) {
 	if len(versions) < 10 {
 		t.Errorf("only %d versions were seen: nothing was shown", len(versions))
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before+10; time.Sleep(10 * time.Millisecond) {
+	n.close(t.Context())
+	for _, srv := range servers {
+		srv.Close()
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > start; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before the swaps", runtime.NumGoroutine(), before)
+			t.Fatalf("%d goroutines are left, %d were there before", runtime.NumGoroutine(), start)
 		}
 	}
-	n.close(t.Context())
 }
 
 // limitOf is q of RateLimit-Policy.
