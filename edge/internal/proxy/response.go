@@ -102,7 +102,7 @@ func trailing(t http.Header) []string {
 // backend that dies before is a 502 and no torn response. The body may
 // take as long as it needs, unless it stands still.
 func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
-	buffer := buffers.Get().(*[copySize]byte) //nolint:forcetypeassert // nothing else is in the pool
+	buffer := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buffer)
 	left := resp.ContentLength
 	n, err := resp.Body.Read(buffer[:])
@@ -133,7 +133,7 @@ func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
 
 // relayStream relays a body as it comes, and its trailer.
 func (x *exchange) relayStream(a *attempt, resp *http.Response) *problem {
-	buffer := buffers.Get().(*[copySize]byte) //nolint:forcetypeassert // nothing else is in the pool
+	buffer := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buffer)
 	x.writeHead(resp)
 	werr := x.front.flush()

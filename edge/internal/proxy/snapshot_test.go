@@ -102,3 +102,25 @@ func TestNoRequestFailsOrSeesTwoVersions(t *testing.T) {
 		}
 	}
 }
+
+func TestAStreamDoesNotHoldItsSnapshot(t *testing.T) {
+	s := setup{backends: []string{serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})}}
+	e := newEdge(t, s)
+	resp, err := e.client(1).Do(e.request("GET", "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	old := e.handler.Swap(s.snapshot(t, e.gen, 2))
+	select {
+	case <-old.Unused():
+	case <-time.After(patience):
+		t.Error("it does")
+	}
+	if n := e.gen.Status()[0].InFlight; n != 1 {
+		t.Errorf("%d in flight", n)
+	}
+}

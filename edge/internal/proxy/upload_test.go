@@ -495,3 +495,35 @@ func TestInterimResponsesAndOurContinueDoNotMix(t *testing.T) {
 		}
 	}
 }
+
+func TestAClientThatIsSendingCanReadWhyItIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		after  string // a megabyte
+		status int
+		reason Reason
+	}{
+		"reset":     {"10000\r\n" + strings.Repeat("x", 0x10000) + "\r\n", 502, UpstreamReset},
+		"bad chunk": {"junk\r\n" + strings.Repeat("x", 0x10000), 400, BadBody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEdge(t, setup{options: Options{MaxBodyBytes: 1 << 40}, backends: []string{raw(t, func(p *peer) {
+				p.head()
+				io.ReadFull(p.r, make([]byte, 1<<20))
+				p.reset()
+			})}})
+			conn := e.dial()
+			conn.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("10000\r\n"+strings.Repeat("x", 0x10000)+"\r\n", 15))
+			go func() {
+				for {
+					if _, err := io.WriteString(conn, c.after); err != nil {
+						return
+					}
+				}
+			}()
+			conn.response("POST").wantProblem(t, c.status, c.reason)
+			if _, err := conn.r.ReadByte(); err != io.EOF { // some systems forget at a reset what they have received
+				t.Errorf("the connection ends with %v", err)
+			}
+		})
+	}
+}

@@ -74,7 +74,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // ReadFrom sends what it reads from r.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
-	buffer := copyBuffers.Get().(*[32 << 10]byte) //nolint:forcetypeassert // nothing else is in the pool
+	buffer := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buffer)
 	return io.CopyBuffer(writerOnly{c.Conn}, r, buffer[:])
 }
