@@ -20,9 +20,7 @@ var (
 	errClientGone = errors.New("proxy: the client has closed the connection")
 )
 
-// attempt is one try to have a request answered by one backend. Its context is
-// not the request's: net/http cancels that also when we ourselves end the
-// reading of the body, and an answer may still come then.
+// attempt is one try to have a request answered by one backend.
 type attempt struct {
 	x     *exchange
 	lease *upstream.Lease
@@ -42,8 +40,14 @@ type attempt struct {
 // attempt begins one. Its end is to be called.
 func (x *exchange) attempt(lease *upstream.Lease) *attempt {
 	a := &attempt{x: x, lease: lease}
-	a.ctx, a.cancel = context.WithCancelCause(context.Background())
-	a.undo = append(a.undo, context.AfterFunc(x.r.Context(), a.clientGone))
+	if x.body == nil {
+		a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
+	} else {
+		// net/http cancels the request's also when we ourselves end the reading of
+		// the body, and an answer may still come then.
+		a.ctx, a.cancel = context.WithCancelCause(context.Background())
+		a.undo = append(a.undo, context.AfterFunc(x.r.Context(), a.clientGone))
+	}
 	if !x.deadline.IsZero() {
 		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.cancel(errDeadline) })
 	}
@@ -235,7 +239,7 @@ func (a *attempt) ours() *problem {
 		return &clientTimedOut
 	case errors.Is(cause, errDeadline):
 		return &timedOut
-	case errors.Is(cause, errClientGone):
+	case cause != nil:
 		return a.x.gone()
 	}
 	return nil

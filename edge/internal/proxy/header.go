@@ -75,42 +75,57 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
+// outgoing is a header that is being written, and room for the values of our own
+// fields, so that they need no slice each.
+type outgoing struct {
+	http.Header
+	room []string
+}
+
+func (o *outgoing) set(key, value string) {
+	o.room = append(o.room, value)
+	o.Header[key] = o.room[len(o.room)-1 : len(o.room) : len(o.room)] // whoever appends takes a copy
+}
+
 // requestHeader is the header that a backend gets. It shares the values of the
 // client's, and never changes those. upgrade is the protocol to ask for, "" for
 // none; believe is whether the peer's word on forwarding counts.
 func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade string) http.Header {
-	h := make(http.Header, len(r.Header)+6)
+	h := outgoing{make(http.Header, len(r.Header)+6), make([]string, 0, 8)}
 	own := listedBy(r.Header["Connection"])
 	for key, values := range r.Header {
 		switch {
 		case hopByHop(key), rebuilt(key), own.has(key), forwarding(key) && !believe, strings.IndexByte(key, '_') >= 0:
 		default:
-			h[key] = values
+			h.Header[key] = values
 		}
 	}
 	if hasToken(r.Header["Te"], "trailers") {
-		h["Te"] = []string{"trailers"}
+		h.set("Te", "trailers")
 	}
 	if upgrade != "" {
-		h["Connection"] = []string{"Upgrade"}
-		h["Upgrade"] = []string{upgrade}
+		h.set("Connection", "Upgrade")
+		h.set("Upgrade", upgrade)
 	}
 	if agent, ok := r.Header["User-Agent"]; ok {
-		h["User-Agent"] = agent
+		h.Header["User-Agent"] = agent
 	} else {
-		h["User-Agent"] = []string{""} // or net/http puts its own
+		h.set("User-Agent", "") // or net/http puts its own
 	}
 	if expectsContinue(r) && r.ContentLength != 0 {
-		h["Expect"] = []string{"100-continue"}
+		h.set("Expect", "100-continue")
 	}
-	h["X-Request-Id"] = []string{id}
-	h["Via"] = append(r.Header["Via"][:len(r.Header["Via"]):len(r.Header["Via"])], via(r.ProtoMajor, r.ProtoMinor))
-	tellForwarding(h, r, peer, believe)
-	return h
+	h.set("X-Request-Id", id)
+	h.set("Via", via(r.ProtoMajor, r.ProtoMinor))
+	if before := r.Header["Via"]; len(before) > 0 {
+		h.Header["Via"] = append(before[:len(before):len(before)], h.Header["Via"]...)
+	}
+	h.tellForwarding(r, peer, believe)
+	return h.Header
 }
 
 // tellForwarding says where the request comes from.
-func tellForwarding(h http.Header, r *http.Request, peer netip.Addr, believe bool) {
+func (o *outgoing) tellForwarding(r *http.Request, peer netip.Addr, believe bool) {
 	proto, host := "http", r.Host
 	if r.TLS != nil {
 		proto = "https"
@@ -132,11 +147,11 @@ func tellForwarding(h http.Header, r *http.Request, peer netip.Addr, believe boo
 		chain += peer.String()
 	}
 	if chain != "" {
-		h["X-Forwarded-For"] = []string{chain}
+		o.set("X-Forwarded-For", chain)
 	}
-	h["X-Forwarded-Proto"] = []string{proto}
+	o.set("X-Forwarded-Proto", proto)
 	if host != "" {
-		h["X-Forwarded-Host"] = []string{host}
+		o.set("X-Forwarded-Host", host)
 	}
 }
 
