@@ -42,6 +42,7 @@ const (
 var commands = map[string][]string{
 	prefix + "/examples/quickstart": {"-tour"},
 	prefix + "/examples/worker":     nil,
+	prefix + "/edge/cmd/sentinel":   {"version"},
 	prefix + "/sentinelctl":         {"check", "-no-env", "-ignore", "inline-secret", "sentinel.json"},
 }
 
@@ -87,7 +88,7 @@ func run() error {
 
 // library reports whether users import the module in dir.
 func library(dir string) bool {
-	return !slices.Contains([]string{"bench", "examples", "integration", "sentinelctl"}, dir)
+	return !slices.Contains([]string{"bench", "edge", "examples", "integration", "sentinelctl"}, dir)
 }
 
 // workspaceModules returns the folders of go.work.
