@@ -161,8 +161,9 @@ type backend struct {
 	Pool      string `json:"pool"`
 	Backend   string `json:"backend"`
 	Health    string `json:"health"`
-	LastError string `json:"last_error,omitempty"`
+	LastError string `json:"last_error,omitempty"` // of its last check
 	Breaker   string `json:"breaker"`
+	Failure   string `json:"last_failure,omitempty"` // of a request
 	InFlight  int64  `json:"in_flight"`
 	Weight    int    `json:"weight"`
 }
@@ -170,7 +171,7 @@ type backend struct {
 func backends(all []upstream.Status) []backend {
 	out := make([]backend, 0, len(all))
 	for _, s := range all {
-		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.InFlight, s.Weight})
+		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.LastFailure, s.InFlight, s.Weight})
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/edge/internal/upstream"
 )
 
@@ -200,29 +201,40 @@ func (a *attempt) clientGone() {
 
 // failure is what an error of the round trip means.
 func (a *attempt) failure(err error) *problem {
-	if p := a.ours(); p != nil {
-		return p
-	}
 	var timeout net.Error
 	_, stopped, _ := a.x.body.blame()
+	p := a.ours()
 	switch {
+	case p != nil:
 	case a.wires == 0:
-		return &unreachable
+		p = &unreachable
 	case errors.Is(stopped, errUpstreamDied):
-		return &reset
+		p = &reset
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return &timedOut
+		p = &timedOut
 	default:
-		return &reset
+		p = &reset
 	}
+	a.remember(p, err)
+	return p
 }
 
 // truncation is what an error within the response's body means.
-func (a *attempt) truncation() *problem {
-	if p := a.ours(); p != nil {
-		return p
+func (a *attempt) truncation(err error) *problem {
+	p := a.ours()
+	if p == nil {
+		p = &truncated
 	}
-	return &truncated
+	a.remember(p, err)
+	return p
+}
+
+// remember keeps the error of a failure of the backend for whoever asks what is wrong
+// with it: the client is not told.
+func (a *attempt) remember(p *problem, err error) {
+	if p.outcome == breaker.Failure {
+		a.lease.Failed(err)
+	}
 }
 
 // ours is the problem if the backend did not end the attempt by itself: the

@@ -32,34 +32,35 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 		backend func(t *testing.T) string
 		status  int
 		reason  Reason
+		failure string // what the operator is told
 	}{
-		"nobody listens": {nowhere, 502, UpstreamUnreachable},
+		"nobody listens": {nowhere, 502, UpstreamUnreachable, "connection refused"},
 		"reset before headers": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.reset() })
-		}, 502, UpstreamReset},
+		}, 502, UpstreamReset, "connection reset by peer"},
 		"closed before headers": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head() })
-		}, 502, UpstreamReset},
+		}, 502, UpstreamReset, "EOF"},
 		"closed within headers": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Le") })
-		}, 502, UpstreamReset},
+		}, 502, UpstreamReset, "EOF"},
 		"not HTTP": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.say("SSH-2.0-OpenSSH\r\n\r\n"); p.drain() })
-		}, 502, UpstreamReset},
-		"silent": {func(t *testing.T) string { return raw(t, func(p *peer) { p.drain() }) }, 504, UpstreamTimeout},
+		}, 502, UpstreamReset, "malformed HTTP response"},
+		"silent": {func(t *testing.T) string { return raw(t, func(p *peer) { p.drain() }) }, 504, UpstreamTimeout, "the time of the request is over"},
 		"headers and then reset": {func(t *testing.T) string {
 			return raw(t, func(p *peer) {
 				p.head()
 				p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Theirs: 1\r\n\r\n")
 				p.reset()
 			})
-		}, 502, UpstreamTruncated},
+		}, 502, UpstreamTruncated, "connection reset by peer"},
 		"headers and then closed": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Theirs: 1\r\n\r\n") })
-		}, 502, UpstreamTruncated},
+		}, 502, UpstreamTruncated, "unexpected EOF"},
 		"headers and then silent": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"); p.drain() })
-		}, 504, UpstreamTimeout},
+		}, 504, UpstreamTimeout, "the time of the request is over"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, version int) {
@@ -73,6 +74,9 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 				}
 				e.wantRecord(c.status, c.reason)
 				e.wantBreaker("open")
+				if got := e.gen.Status()[0].LastFailure; !strings.Contains(got, c.failure) && c.reason != UpstreamReset {
+					t.Errorf("the last failure is %q, want %q", got, c.failure)
+				}
 				e.get(version, "/").wantProblem(t, 503, BreakerOpen)
 			})
 		})

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -23,6 +25,9 @@ func (x *exchange) relay(a *attempt, resp *http.Response) {
 	defer resp.Body.Close()
 	outcome := x.route.outcomeOf(resp.StatusCode)
 	stream := isStream(resp)
+	if outcome == breaker.Failure {
+		a.lease.Failed(errors.New("status " + strconv.Itoa(resp.StatusCode)))
+	}
 	if stream || outcome == breaker.Failure {
 		a.lease.Report(outcome) // a breaker's probe does not last as long as a stream
 	}
@@ -108,7 +113,7 @@ func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
 	n, err := resp.Body.Read(buffer[:])
 	a.inTime()
 	if n == 0 && err != nil {
-		return a.truncation()
+		return a.truncation(err)
 	}
 	x.writeHead(resp)
 	for {
@@ -123,7 +128,7 @@ func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
 		case err == io.EOF: //nolint:errorlint // as io.Reader returns it
 			return nil
 		case err != nil:
-			return a.truncation()
+			return a.truncation(err)
 		}
 		a.extend()
 		n, err = resp.Body.Read(buffer[:])
@@ -150,7 +155,7 @@ func (x *exchange) relayStream(a *attempt, resp *http.Response) *problem {
 			copyTrailer(x.front.Header(), resp.Trailer, http.TrailerPrefix)
 			return nil
 		case err != nil:
-			return a.truncation()
+			return a.truncation(err)
 		}
 	}
 	return x.gone()

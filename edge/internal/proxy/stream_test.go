@@ -237,7 +237,7 @@ func TestAtTheEndOfGraceABodyIsCutAndRecordedAsDraining(t *testing.T) {
 
 func TestAClientMayTakeItsTime(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
-		e := newEdge(t, setup{route: Route{Timeout: 200 * time.Millisecond}, backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		e := newEdge(t, setup{route: Route{Timeout: time.Second}, backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", itoa(32<<20))
 			io.CopyN(w, zeros{}, 32<<20)
 		})}})
@@ -246,7 +246,7 @@ func TestAClientMayTakeItsTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
 		if n, err := io.Copy(io.Discard, resp.Body); n != 32<<20 || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -150,6 +151,7 @@ func (x *exchange) switchProtocols(a *attempt, resp *http.Response) {
 	backend, writable := resp.Body.(io.ReadWriteCloser)
 	if !writable || x.upgrade == "" || !switchesTo(resp.Header, x.upgrade) {
 		resp.Body.Close()
+		a.lease.Failed(errors.New(badSwitch.detail))
 		a.lease.Report(badSwitch.outcome)
 		x.answer(&badSwitch)
 		return
@@ -172,7 +174,7 @@ func (x *exchange) switchProtocols(a *attempt, resp *http.Response) {
 	defer x.h.tunnels.remove(t)
 	if x.writeSwitch(conn, buffered.Writer, resp) != nil {
 		t.close(ClientClosed)
-		x.reason = ClientClosed
+		x.reason = t.reason // it may have been closed before, for another
 		return
 	}
 	x.reason = t.run()

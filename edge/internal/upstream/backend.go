@@ -19,6 +19,9 @@ import (
 // shortestLease is how long a breaker's probe may take at least.
 const shortestLease = 10 * time.Second
 
+// longestFailure is how many bytes of an error are remembered.
+const longestFailure = 300
+
 // identity is what makes a backend the same from one configuration to the next.
 type identity struct{ pool, scheme, host, port string }
 
@@ -100,6 +103,7 @@ type Backend struct {
 	standing  atomic.Uint32 // health's, for who chooses
 	nextCheck atomic.Int64  // by the registry's clock; 0: there is none
 	link      atomic.Pointer[link]
+	failure   atomic.Pointer[string] // of the last request that failed by its fault; nil: there was none
 
 	mu          sync.Mutex
 	holders     []holding // oldest first
@@ -141,7 +145,7 @@ func (b *Backend) breakerChanged(from, to breaker.State) {
 		level = slog.LevelDebug
 	}
 	b.registry.options.Logger.LogAttrs(context.Background(), level, "breaker is "+to.String(),
-		slog.String("pool", b.identity.pool), slog.String("backend", b.name), slog.String("was", from.String()))
+		slog.String("pool", b.identity.pool), slog.String("backend", b.name), slog.String("was", from.String()), slog.String("last_failure", b.lastRequestFailure()))
 	if changed := b.registry.options.Changed; changed != nil {
 		changed(b.identity.pool, b.name, from, to)
 	}
@@ -211,6 +215,21 @@ func (b *Backend) apply(s settings) {
 	if was.health != s.health {
 		b.check(s.health)
 	}
+}
+
+// failed remembers why a request failed.
+func (b *Backend) failed(err error) {
+	text := err.Error()
+	text = text[:min(len(text), longestFailure)] // some of them quote what came
+	b.failure.Store(&text)
+}
+
+// lastRequestFailure is "" if there was none.
+func (b *Backend) lastRequestFailure() string {
+	if text := b.failure.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // ended is what a lease does at the end of its request.

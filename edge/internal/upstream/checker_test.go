@@ -206,13 +206,16 @@ func TestTransitionsOfABreakerAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCheckTest(t)
 		p := c.generation(guarded(one(t))).Pool("pool")
+		lease, _, _ := p.Acquire()
+		lease.Failed(errDown)
+		lease.Done()
 		breakOpen(t, p)
 		time.Sleep(30 * time.Second)
 		send(t, p, breaker.Failure)
 		time.Sleep(30 * time.Second)
 		send(t, p, breaker.Success)
-		want := `level=WARN msg="breaker is open" pool=pool backend=a:80 was=closed
-level=INFO msg="breaker is closed" pool=pool backend=a:80 was=half_open
+		want := `level=WARN msg="breaker is open" pool=pool backend=a:80 was=closed last_failure="connection refused"
+level=INFO msg="breaker is closed" pool=pool backend=a:80 was=half_open last_failure="connection refused"
 `
 		if got := c.log.String(); got != want {
 			t.Errorf("log\n%swant\n%s", got, want)

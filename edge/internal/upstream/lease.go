@@ -31,6 +31,11 @@ func (l *Lease) Report(o breaker.Outcome) {
 	}
 }
 
+// Failed remembers why the request failed by the backend's fault, for whoever asks what is
+// wrong with it: before Report, which may open the breaker and log that. The
+// breaker is told nothing by it.
+func (l *Lease) Failed(err error) { l.backend.failed(err) }
+
 // Done ends the request: it is no longer in flight, and if nothing was reported,
 // that is neutral. Further calls do nothing.
 func (l *Lease) Done() {

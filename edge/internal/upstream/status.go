@@ -12,6 +12,9 @@ type Status struct {
 	URL           string // its scheme and host, as Backend.URL
 	Health        string // "unknown", "healthy", "unhealthy", "unchecked", "removed"
 	LastError     string // of its last check, if that failed; "" if it passed
+	// LastFailure is why the last of the requests that failed by its fault did; "": none
+	// has. It stays when others have gone well since.
+	LastFailure string
 	// LastCheck is when that was, NextCheck when the next one begins; zero: there
 	// was none, or there will be none, or it is under way.
 	LastCheck, NextCheck time.Time
@@ -37,7 +40,7 @@ func (p *Pool) status(m member) Status {
 	b := m.backend
 	s := Status{
 		Pool: p.name, Backend: b.name, URL: b.url.String(),
-		InFlight: b.inFlight.Load(), Weight: int(m.weight),
+		InFlight: b.inFlight.Load(), Weight: int(m.weight), LastFailure: b.lastRequestFailure(),
 	}
 	if p.guarded {
 		s.Breaker, s.RetryAfter = b.breaker.State(), b.breaker.Wait(p.registry.now())
