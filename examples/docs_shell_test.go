@@ -177,8 +177,12 @@ func (c *commands) golang(args []string) error {
 		run(c.t, ".", "go", args...)
 		return nil
 	case args[0] == "get", args[0] == "install":
-		// releasecheck runs it; here it must name a module of ours.
+		// releasecheck runs it; here it must name a module of ours, or a command of the edge's.
 		name, _, _ := strings.Cut(strings.TrimPrefix(args[1], ours), "@")
+		if command, ok := strings.CutPrefix(name, "edge/cmd/"); ok {
+			_, err := os.Stat(filepath.Join(root, "edge/cmd", command, "main.go"))
+			return err
+		}
 		_, err := os.Stat(filepath.Join(root, name, "go.mod"))
 		return err
 	case args[0] == "test":
