@@ -46,8 +46,7 @@ func (t *tunnel) run() Reason {
 	both.Go(func() { t.copy(t.backend, io.MultiReader(t.early, t.client), &t.in, UpstreamReset, ClientClosed) })
 	t.copy(t.client, t.backend, &t.out, ClientClosed, UpstreamReset)
 	both.Wait()
-	t.close(OK)
-	return t.reason
+	return t.close(OK)
 }
 
 // copy passes bytes from one end to the other, and then that there are no more.
@@ -89,13 +88,14 @@ func (t *tunnel) check() {
 	t.watch.Reset(t.idle - silent)
 }
 
-// close closes both ends, for the first reason that there is.
-func (t *tunnel) close(why Reason) {
+// close closes both ends, and returns the first reason for which that was done.
+func (t *tunnel) close(why Reason) Reason {
 	t.closing.Do(func() {
 		t.reason = why
 		t.client.Close()
 		t.backend.Close()
 	})
+	return t.reason
 }
 
 // tunnels is those that are open. http.Server neither waits for them nor closes
@@ -167,14 +167,12 @@ func (x *exchange) switchProtocols(a *attempt, resp *http.Response) {
 	x.hijacked, x.front.status, x.record.Upgrade = true, resp.StatusCode, strings.ToLower(x.upgrade)
 	t := &tunnel{client: conn, backend: backend, early: early(buffered.Reader), idle: x.h.options.TunnelIdle}
 	if !x.h.tunnels.add(t) {
-		t.close(Draining)
-		x.reason = Draining
+		x.reason = t.close(Draining)
 		return
 	}
 	defer x.h.tunnels.remove(t)
 	if x.writeSwitch(conn, buffered.Writer, resp) != nil {
-		t.close(ClientClosed)
-		x.reason = t.reason // it may have been closed before, for another
+		x.reason = t.close(ClientClosed)
 		return
 	}
 	x.reason = t.run()
