@@ -2,64 +2,64 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
 
+	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/explain"
 	"github.com/sentinelgo/sentinel/edge/internal/router"
 )
 
-func (c *cli) check(fs *flag.FlagSet, args []string) int {
-	if _, code, ok := c.parse(fs, args, 0); !ok {
+func (c *cli) check(call *command.Call, args []string) int {
+	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}
-	loaded, code := c.load()
+	loaded, code := c.load(call)
 	if loaded == nil {
 		return code
 	}
-	if c.asJSON {
-		return c.json(verdict{File: c.file, OK: true, Routes: len(loaded.Routes), Backends: len(loaded.Pools), Hash: loaded.Hash()})
+	if call.JSON {
+		return call.Print(verdict{File: c.file, OK: true, Routes: len(loaded.Routes), Backends: len(loaded.Pools), Hash: loaded.Hash()})
 	}
-	_, err := fmt.Fprintf(c.out, "%s: fine, routes: %d, backends: %d\n", c.file, len(loaded.Routes), len(loaded.Pools))
-	return c.wrote(err)
+	_, err := fmt.Fprintf(call.Out, "%s: fine, routes: %d, backends: %d\n", c.file, len(loaded.Routes), len(loaded.Pools))
+	return call.Wrote(err)
 }
 
-func (c *cli) config(fs *flag.FlagSet, args []string) int {
-	if _, code, ok := c.parse(fs, args, 0); !ok {
+func (c *cli) config(call *command.Call, args []string) int {
+	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}
-	loaded, code := c.load()
+	loaded, code := c.load(call)
 	if loaded == nil {
 		return code
 	}
-	if c.asJSON {
-		return c.wrote(loaded.WriteJSON(c.out))
+	if call.JSON {
+		return call.Wrote(loaded.WriteJSON(call.Out))
 	}
-	return c.wrote(loaded.Write(c.out))
+	return call.Wrote(loaded.Write(call.Out))
 }
 
-func (c *cli) routes(fs *flag.FlagSet, args []string) int {
-	if _, code, ok := c.parse(fs, args, 0); !ok {
+func (c *cli) routes(call *command.Call, args []string) int {
+	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}
-	loaded, code := c.load()
+	loaded, code := c.load(call)
 	if loaded == nil {
 		return code
 	}
 	r, _ := router.New(loaded.Patterns()) // its faults would have been the file's
 	routes := explain.Routes(loaded, r)
-	if c.asJSON {
-		return c.json(routes)
+	if call.JSON {
+		return call.Print(routes)
 	}
-	return c.wrote(explain.WriteRoutes(c.out, routes))
+	return call.Wrote(explain.WriteRoutes(call.Out, routes))
 }
 
-func (c *cli) explain(fs *flag.FlagSet, args []string) int {
+func (c *cli) explain(call *command.Call, args []string) int {
 	q := explain.Question{Header: make(http.Header)}
-	fs.Func("H", "the request has this `header`, as 'Name: value'; may be repeated", func(text string) error {
+	call.Flags.Func("H", "the request has this `header`, as 'Name: value'; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok || strings.TrimSpace(name) == "" {
 			return errors.New("must be 'Name: value'")
@@ -67,40 +67,28 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		return nil
 	})
-	fs.Func("client", "the `address` at the other end of the connection", func(text string) (err error) {
+	call.Flags.Func("client", "the `address` at the other end of the connection", func(text string) (err error) {
 		q.Peer, err = netip.ParseAddr(text)
 		return err
 	})
-	rest, code, ok := c.parse(fs, args, 2)
+	rest, code, ok := call.Parse(args, 2)
 	switch {
 	case !ok:
 		return code
 	case len(rest) == 0:
-		return c.misused(fs, errors.New("which URL?"))
+		return call.Misuse(errors.New("which URL?"))
 	case len(rest) == 2:
 		q.Method = rest[0]
 	}
 	q.URL = rest[len(rest)-1]
-	loaded, code := c.load()
+	loaded, code := c.load(call)
 	if loaded == nil {
 		return code
 	}
 	r, _ := router.New(loaded.Patterns()) // its faults would have been the file's
 	answer := explain.Request(loaded, r, q, nil)
-	if c.asJSON {
-		return c.json(answer)
+	if call.JSON {
+		return call.Print(answer)
 	}
-	return c.wrote(answer.WriteText(c.out))
-}
-
-func (c *cli) version(fs *flag.FlagSet, args []string) int {
-	if _, code, ok := c.parse(fs, args, 0); !ok {
-		return code
-	}
-	b := buildOf()
-	if c.asJSON {
-		return c.json(b)
-	}
-	_, err := fmt.Fprintln(c.out, strings.TrimSpace("sentinel "+b.Version+" "+b.Revision), b.Go)
-	return c.wrote(err)
+	return call.Wrote(answer.WriteText(call.Out))
 }

@@ -24,6 +24,9 @@ type Config struct {
 	// maxClients bounds the memory of mode local: 100000, for all routes together. In
 	// the file the outermost rate_limit has it.
 	maxClients int
+	// ownLimit is that the file of a node with a control plane has a rate_limit: it
+	// goes before the shared one.
+	ownLimit bool
 	// origins are the environment variables that values come from, by the value's
 	// path in the effective configuration.
 	origins map[string]string

@@ -19,6 +19,10 @@ const maxBytes = 1 << 20
 // Load reads a file, with env for the values that are ${NAME}; nil is
 // [os.LookupEnv]. Its error is [Faults], unless the file cannot be read.
 func Load(path string, env func(string) (string, bool)) (*Config, error) {
+	return load(path, env, Parse)
+}
+
+func load(path string, env func(string) (string, bool), parse func(string, []byte, func(string) (string, bool)) (*Config, error)) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -28,7 +32,7 @@ func Load(path string, env func(string) (string, bool)) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	c, err := Parse(path, data, env)
+	c, err := parse(path, data, env)
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +47,29 @@ func Load(path string, env func(string) (string, bool)) (*Config, error) {
 // Parse is [Load] for a file's contents; name is what faults call it. A relative
 // path in it stays as it is.
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	if env == nil {
-		env = os.LookupEnv
+	c := defaults()
+	if err := read(name, data, orProcess(env), c, (*reader).whole); err != nil {
+		return nil, err
 	}
+	return c, nil
+}
+
+// whole reads all fields of a file.
+func (r *reader) whole(root value, c *Config) {
+	root.mapping(c.fields(), "routes", "backends")
+	r.finish(c)
+}
+
+// orProcess is env, or for nil the environment of the process.
+func orProcess(env func(string) (string, bool)) func(string) (string, bool) {
+	if env == nil {
+		return os.LookupEnv
+	}
+	return env
+}
+
+// read has a part of c read from data; env is as in reader.
+func read(name string, data []byte, env func(string) (string, bool), c *Config, part func(*reader, value, *Config)) error {
 	root, err := document(data)
 	if err != nil {
 		var f Fault
@@ -53,18 +77,15 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 			f.Text = err.Error()
 		}
 		f.File = name
-		return nil, Faults{f}
+		return Faults{f}
 	}
-	r := &reader{file: name, env: env, lines: make(map[string]int), broken: make(map[string]bool), origins: make(map[string]string)}
+	r := &reader{file: name, env: env, lines: make(map[string]int), broken: make(map[string]bool), origins: c.origins}
 	r.refuse(root)
-	c := defaults()
-	c.origins = r.origins
-	value{r: r, node: root, line: 1}.mapping(c.fields(), "routes", "backends")
-	r.finish(c)
+	part(r, value{r: r, node: root, line: 1}, c)
 	if len(r.faults) > 0 {
-		return nil, r.faults.sorted(r.more)
+		return r.faults.sorted(r.more)
 	}
-	return c, nil
+	return nil
 }
 
 // document returns the root of the one document in data.

@@ -40,6 +40,7 @@ func defaults() *Config {
 		},
 		Admin:      Admin{Listen: "127.0.0.1:9901"},
 		maxClients: defaultMaxClients,
+		origins:    make(map[string]string),
 	}
 }
 
@@ -78,14 +79,26 @@ const (
 )
 
 func (c *Config) fields() []field {
+	own, shared := c.ownFields(), c.sharedFields()
+	return []field{own[0], own[1], shared[0], own[2], shared[1], shared[2]}
+}
+
+// ownFields are those that are never shared.
+func (c *Config) ownFields() []field {
 	return []field{
 		objectField("server", c.serverFields()),
 		objectField("admin", []field{
 			textField("listen", &c.Admin.Listen, badAddress),
 			boolField("allow_remote", &c.Admin.AllowRemote),
 		}),
-		c.limitField(),
 		textField("sentinel", &c.Sentinel, nil),
+	}
+}
+
+// sharedFields are those that a control plane may hand out.
+func (c *Config) sharedFields() []field {
+	return []field{
+		c.limitField(),
 		objectsField("routes", "routes", &c.Routes, func(line int) Route { return Route{Line: line} }, c.routeFields, "path", "backend"),
 		objectsField("backends", "pools", &c.Pools, defaultPool, c.poolFields, "name"),
 	}

@@ -12,7 +12,7 @@ import (
 // reader gathers what is known of a file while it is read.
 type reader struct {
 	file    string
-	env     func(string) (string, bool)
+	env     func(string) (string, bool) // nil: no value may come from there
 	faults  Faults
 	more    int               // faults that were not kept: nobody reads so many
 	lines   map[string]int    // of every field that is written, by its path
@@ -176,6 +176,10 @@ func (v value) scalar(want string, tags ...string) (string, bool) {
 	m := variable.FindStringSubmatch(text)
 	if m == nil {
 		v.fault("a variable must be the whole value, as in ${NAME}")
+		return "", false
+	}
+	if v.r.env == nil {
+		v.fault("the environment is a node's own; write the value itself, or leave the field to the node's file")
 		return "", false
 	}
 	text, ok := v.r.env(m[1])
