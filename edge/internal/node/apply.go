@@ -24,26 +24,35 @@ type applied struct {
 	config   *config.Config
 	snapshot *proxy.Snapshot
 	hash     string
+	source   string // as in observe.View
 	at       time.Time
 }
 
 func (n *node) load() (*config.Config, error) {
+	if n.options.Feed != nil {
+		return config.LoadLocal(n.options.Config, os.LookupEnv)
+	}
 	return config.Load(n.options.Config, os.LookupEnv)
+}
+
+// applyFile applies what comes from the file alone, whose versions this process counts.
+func (n *node) applyFile(ctx context.Context, cfg *config.Config) error {
+	version := int64(1)
+	if old := n.current.Load(); old != nil {
+		version = old.snapshot.Version + 1
+	}
+	return n.apply(ctx, cfg, version, "file", time.Now())
 }
 
 // apply builds everything that a configuration needs, and only then has requests
 // use it. Whoever calls it holds nothing up: requests go on by the old one.
-func (n *node) apply(ctx context.Context, cfg *config.Config) error {
+func (n *node) apply(ctx context.Context, cfg *config.Config, version int64, source string, at time.Time) error {
 	old := n.current.Load()
-	version := int64(1)
-	if old != nil {
-		version = old.snapshot.Version + 1
-	}
 	s, err := n.snapshot(ctx, cfg, version)
 	if err != nil {
 		return err
 	}
-	n.current.Store(&applied{cfg, s, cfg.Hash(), time.Now()})
+	n.current.Store(&applied{cfg, s, cfg.Hash(), source, at})
 	n.handler.Swap(s)
 	if old != nil {
 		go func() { // requests that have begun by it may still ask for a backend
@@ -117,25 +126,44 @@ func (n *node) openPolicies(ctx context.Context, cfg *config.Config) error {
 
 // reload reads the file again. What cannot be applied leaves everything as it is.
 func (n *node) reload(ctx context.Context) {
+	n.changing.Lock()
+	defer n.changing.Unlock()
 	cfg, err := n.load()
-	if err == nil && cfg.Hash() == n.current.Load().hash && n.policies == nil {
+	if err == nil && n.options.Feed == nil && cfg.Hash() == n.current.Load().hash && n.policies == nil {
 		n.log.Info("configuration unchanged", "version", n.current.Load().snapshot.Version)
 		return
 	}
-	if err == nil {
-		err = n.apply(ctx, cfg)
+	switch {
+	case err != nil:
+	case n.options.Feed != nil:
+		err = n.rejoin(ctx, cfg)
+	default:
+		err = n.applyFile(ctx, cfg)
 	}
 	if err != nil {
-		n.rejected.Add(1)
-		text := err.Error()
-		n.lastFail.Store(&text)
-		n.log.Error("configuration refused, the last good one stays", "error", text)
+		n.refuse(err)
+		n.log.Error("configuration refused, the last good one stays", "error", err.Error())
 		return
 	}
-	n.log.Info("configuration applied", "version", n.current.Load().snapshot.Version)
+	n.log.Info("configuration applied", "version", n.versionInForce())
 	if !reflect.DeepEqual(cfg.Server, n.began.Server) || cfg.Admin != n.began.Admin || cfg.MaxClients() != n.began.MaxClients() {
 		n.log.Warn("server, admin and max_clients are as they were at the start: restart to change them")
 	}
+}
+
+// refuse counts a configuration that was not applied.
+func (n *node) refuse(err error) {
+	n.rejected.Add(1)
+	text := err.Error()
+	n.lastFail.Store(&text)
+}
+
+// versionInForce is the version in force, 0 if there is none.
+func (n *node) versionInForce() int64 {
+	if a := n.current.Load(); a != nil {
+		return a.snapshot.Version
+	}
+	return 0
 }
 
 // longest is the longest time that a request has.
@@ -165,11 +193,19 @@ func (n *node) view() observe.View {
 	if text := n.lastFail.Load(); text != nil {
 		v.LastFail = *text
 	}
+	var feed FeedStatus
+	if n.options.Feed != nil {
+		feed = n.options.Feed.Status()
+		v.Control, v.Following, v.Connected = feed.Text, true, feed.Connected
+	}
 	a := n.current.Load()
 	if a == nil {
 		return v
 	}
-	v.Version, v.Hash, v.Source, v.Applied = a.snapshot.Version, a.hash, "file", a.at
+	v.Version, v.Hash, v.Source, v.Applied = a.snapshot.Version, a.hash, a.source, a.at
+	if v.Source == "disk" && feed.Current {
+		v.Source = "control" // which has said that this is the newest
+	}
 	v.LimiterMost = n.began.MaxClients()
 	v.Backends = a.snapshot.Backends.Status()
 	for _, r := range explain.Routes(a.config, a.snapshot.Router) {
@@ -190,7 +226,7 @@ func (n *node) conditions() []observe.Condition {
 		}
 	}
 	all := []observe.Condition{
-		{Name: "configuration applied", OK: a != nil},
+		{Name: "configuration applied", OK: a != nil, Why: n.applicable(a)},
 		{Name: "listeners open", OK: n.server != nil}, // this is answered on the last of them
 		{Name: "backends checked once", OK: checked},
 		{Name: "not draining", OK: !n.draining.Load()},
@@ -205,6 +241,9 @@ func (n *node) explain(method, target string) (any, error) {
 		return nil, errors.New("url is missing: the one to be explained")
 	}
 	a := n.current.Load()
+	if a == nil {
+		return nil, errors.New("there is no configuration yet")
+	}
 	var states []explain.State
 	for _, b := range a.snapshot.Backends.Status() {
 		states = append(states, explain.State{

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ type Options struct {
 	Pprof       string    // the address for profiles; "": none
 	PprofRemote bool      // it may be another one than loopback
 	Version     string    // of the program, for the page
+	Feed        Feed      // where routes and backends come from; nil: from the file
 	Stdout      io.Writer // where the access log goes by default
 	Stderr      io.Writer // where the log goes
 }
@@ -58,11 +60,16 @@ type node struct {
 	library  *prometheus.Registry // the series of the policies
 	metrics  *observe.Metrics
 	access   *observe.AccessLog
+	feeding  sync.WaitGroup // the feed's goroutine
+	unfeed   context.CancelFunc
 
 	server *http.Server // of traffic
 	open   []open
 
 	began    *config.Config // at the start
+	changing sync.Mutex     // is held by whoever applies something; guards the next two
+	local    *config.Config // the file, if there is a feed
+	shared   *Shared        // what of it is in force
 	current  atomic.Pointer[applied]
 	rejected atomic.Int64
 	lastFail atomic.Pointer[string]
@@ -99,6 +106,7 @@ func Run(ctx context.Context, o Options) int {
 		return failed
 	}
 	ended := n.serve()
+	n.follow(ctx)
 	for {
 		select {
 		case s := <-signals:
@@ -143,7 +151,7 @@ func (n *node) build(ctx context.Context, cfg *config.Config) error {
 	n.registry = upstream.NewRegistry(upstream.Options{Logger: n.log, Changed: n.metrics.BreakerChanged})
 	n.limits = limit.NewStore(cfg.MaxClients())
 	n.handler = proxy.New(n.proxyOptions(cfg))
-	if err := n.apply(ctx, cfg); err != nil {
+	if err := n.begin(ctx, cfg); err != nil {
 		return wrong{err}
 	}
 	return n.listen(ctx, cfg, prometheus.Gatherers{own, n.library})

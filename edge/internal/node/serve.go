@@ -28,7 +28,10 @@ func (n *node) serve() <-chan error {
 // what is in flight end until the grace is over, and cuts off the rest. It
 // returns 0 if there was nothing to cut off.
 func (n *node) stop(signals <-chan os.Signal) int {
-	s := n.current.Load().config.Server
+	s := n.began.Server
+	if a := n.current.Load(); a != nil {
+		s = a.config.Server
+	}
 	n.draining.Store(true)
 	n.log.Info("stopping", "drain_delay", s.DrainDelay.String(), "grace", s.Grace.String())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -76,6 +79,10 @@ func (n *node) close(ctx context.Context) {
 	defer cancel()
 	if n.registry != nil {
 		_ = n.registry.Close(ctx)
+	}
+	if n.unfeed != nil {
+		n.unfeed()
+		n.feeding.Wait()
 	}
 	if n.policies != nil {
 		_ = n.policies.Close()

@@ -28,6 +28,9 @@ type View struct {
 	LastFail string    // why the last of these was
 	Control  string    // of the control plane: "none" if the file is all there is
 
+	Following bool // there is a control plane
+	Connected bool // to it
+
 	Routes   []Route
 	Backends []upstream.Status
 	Tunnels  int

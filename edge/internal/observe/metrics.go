@@ -153,11 +153,13 @@ var (
 	overflow = prometheus.NewDesc("sentinel_edge_limiter_overflow_total",
 		"Requests of clients that found no room among those and shared one quota.", nil, nil)
 	configVersion = prometheus.NewDesc("sentinel_edge_config_version",
-		"Version of the configuration in force, counted by this process.", nil, nil)
+		"Version of the configuration in force, counted by the control plane, or without one by this process.", nil, nil)
 	configAge = prometheus.NewDesc("sentinel_edge_config_age_seconds",
 		"Time since the configuration in force was applied.", nil, nil)
 	configRejected = prometheus.NewDesc("sentinel_edge_config_rejected_total",
 		"Configurations that were refused, so that the last good one stays.", nil, nil)
+	controlConnected = prometheus.NewDesc("sentinel_edge_control_connected",
+		"1 if there is a stream to the control plane, 0 if not; absent where the file is all there is.", nil, nil)
 	connections = prometheus.NewDesc("sentinel_edge_tunnels",
 		"Connections that were switched to another protocol and are open.", nil, nil)
 	dropped = prometheus.NewDesc("sentinel_edge_access_log_dropped_total",
@@ -166,7 +168,7 @@ var (
 
 // Describe says what there may be.
 func (g *gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlight, up, breakerState, clients, overflow, configVersion, configAge, configRejected, connections, dropped} {
+	for _, d := range []*prometheus.Desc{inFlight, up, breakerState, clients, overflow, configVersion, configAge, configRejected, controlConnected, connections, dropped} {
 		c <- d
 	}
 }
@@ -196,6 +198,13 @@ func (g *gauges) Collect(c chan<- prometheus.Metric) {
 		gauge(configAge, time.Since(v.Applied).Seconds())
 	}
 	counter(configRejected, v.Rejected)
+	if v.Following {
+		connected := 0.0
+		if v.Connected {
+			connected = 1
+		}
+		gauge(controlConnected, connected)
+	}
 	gauge(connections, float64(v.Tunnels))
 	if g.log != nil {
 		counter(dropped, g.log.Dropped())

@@ -1,0 +1,402 @@
+package control
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sentinelgo/sentinel/edge/internal/store"
+)
+
+const mostBody = 1 << 20
+
+// admin is the operator's API: everyone who reaches it reads, and who has the token
+// writes.
+func (s *Server) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/status", http.StatusFound)
+	})
+	mux.HandleFunc("GET /status", s.statusPage)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"status": "alive"})
+	})
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("GET /v1/nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Nodes()) })
+	mux.HandleFunc("GET /v1/versions", s.versions)
+	mux.HandleFunc("GET /v1/versions/{version}", s.version)
+	mux.HandleFunc("GET /v1/versions/{version}/diff", s.versionDiff)
+
+	mux.HandleFunc("GET /v1/config", s.config)
+	mux.HandleFunc("GET /v1/services", s.read(func(d *document, _ *http.Request) (*yaml.Node, error) { return d.list("backends"), nil }))
+	mux.HandleFunc("GET /v1/services/{service}", s.read(readService))
+	mux.HandleFunc("GET /v1/services/{service}/backends", s.read(func(d *document, r *http.Request) (*yaml.Node, error) { return d.servers(r.PathValue("service")) }))
+	mux.HandleFunc("GET /v1/services/{service}/backends/{backend}", s.read(readBackend))
+	mux.HandleFunc("GET /v1/routes", s.read(readRoutes))
+	mux.HandleFunc("GET /v1/rate_limit", s.read(func(d *document, _ *http.Request) (*yaml.Node, error) { return member(d.root, "rate_limit"), nil }))
+
+	for pattern, write := range map[string]func(r *http.Request, body []byte) (func([]byte) ([]byte, error), error){
+		"PUT /v1/config":                       func(_ *http.Request, body []byte) (func([]byte) ([]byte, error), error) { return replace(body), nil },
+		"POST /v1/versions/{version}/rollback": s.rollback,
+		"PUT /v1/services/{service}":           fragment(func(d *document, r *http.Request, n *yaml.Node) error { return d.putService(r.PathValue("service"), n) }),
+		"DELETE /v1/services/{service}":        bare(func(d *document, r *http.Request) error { return d.removeService(r.PathValue("service")) }),
+		"PUT /v1/services/{service}/backends/{backend}": fragment(func(d *document, r *http.Request, n *yaml.Node) error {
+			return d.putBackend(r.PathValue("service"), r.PathValue("backend"), n)
+		}),
+		"DELETE /v1/services/{service}/backends/{backend}": bare(func(d *document, r *http.Request) error {
+			return d.removeBackend(r.PathValue("service"), r.PathValue("backend"))
+		}),
+		"POST /v1/routes": fragment(func(d *document, _ *http.Request, n *yaml.Node) error { return d.addRoute(n) }),
+		"PUT /v1/routes": fragment(func(d *document, r *http.Request, n *yaml.Node) error {
+			return d.putRoute(r.FormValue("path"), r.FormValue("method"), n)
+		}),
+		"DELETE /v1/routes": bare(func(d *document, r *http.Request) error {
+			return d.removeRoute(r.FormValue("path"), r.FormValue("method"))
+		}),
+		"PUT /v1/rate_limit":    fragment(func(d *document, _ *http.Request, n *yaml.Node) error { set(d.root, "rate_limit", n); return nil }),
+		"DELETE /v1/rate_limit": bare(func(d *document, _ *http.Request) error { set(d.root, "rate_limit", nil); return nil }),
+	} {
+		mux.HandleFunc(pattern, s.write(pattern, write))
+	}
+	return private(mux)
+}
+
+// private keeps what is shown out of caches and frames, and away from scripts.
+func private(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // the client is gone
+}
+
+// authorized compares in a time that does not depend on where the token is wrong.
+func (s *Server) authorized(r *http.Request) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.options.Token))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && ok
+}
+
+// write answers an edit. prepare reads what is to be done from the request.
+func (s *Server) write(pattern string, prepare func(*http.Request, []byte) (func([]byte) ([]byte, error), error)) http.HandlerFunc {
+	whole := pattern == "PUT /v1/config"
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.authorized(r) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			(&problem{Status: http.StatusUnauthorized, Detail: "a write needs the token, as Authorization: Bearer TOKEN"}).write(w)
+			return
+		}
+		e, err := editOf(r, whole)
+		if err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+		if err != nil {
+			(&problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body could not be read, or has more than %d bytes", mostBody)}).write(w)
+			return
+		}
+		if e.change, err = prepare(r, body); err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		o, err := s.edit(r.Context(), e)
+		if err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		w.Header().Set("ETag", etag(o.Version))
+		answer(w, http.StatusOK, o)
+	}
+}
+
+// editOf is what the request says of the edit besides what it does. To replace
+// the whole configuration one must say of which version the new one was made.
+func editOf(r *http.Request, whole bool) (edit, error) {
+	q := r.URL.Query()
+	e := edit{author: q.Get("author"), comment: q.Get("comment"), dryRun: q.Get("dry_run") == "true", ifVersion: anyVersion}
+	for name, text := range map[string]string{"author": e.author, "comment": e.comment} {
+		if len(text) > mostText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			return edit{}, &problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s must be one line of at most %d bytes", name, mostText)}
+		}
+	}
+	match := r.Header.Get("If-Match")
+	switch {
+	case match == "*":
+	case match == "" && whole && !e.dryRun:
+		return edit{}, &problem{Status: http.StatusPreconditionRequired, Detail: `say which version this was made from, as If-Match: "12", or * to replace whatever is there`}
+	case match == "":
+	default:
+		n, err := strconv.ParseInt(strings.Trim(match, `"`), 10, 64)
+		if err != nil || n < 0 {
+			return edit{}, &problem{Status: http.StatusBadRequest, Detail: `If-Match must be a version, as "12", or *`}
+		}
+		e.ifVersion = n
+	}
+	return e, nil
+}
+
+func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
+
+// fragment is an edit whose body is a part of the configuration, in YAML or JSON.
+func fragment(do func(*document, *http.Request, *yaml.Node) error) func(*http.Request, []byte) (func([]byte) ([]byte, error), error) {
+	return func(r *http.Request, body []byte) (func([]byte) ([]byte, error), error) {
+		n, err := parseNode(body)
+		if err != nil {
+			return nil, &problem{Status: http.StatusUnprocessableEntity, Detail: "the body: " + err.Error()}
+		}
+		return change(func(d *document) error { return do(d, r, n) }), nil
+	}
+}
+
+// bare is an edit that needs no body.
+func bare(do func(*document, *http.Request) error) func(*http.Request, []byte) (func([]byte) ([]byte, error), error) {
+	return func(r *http.Request, _ []byte) (func([]byte) ([]byte, error), error) {
+		return change(func(d *document) error { return do(d, r) }), nil
+	}
+}
+
+// rollback has the content of an earlier version, as a new one.
+func (s *Server) rollback(r *http.Request, _ []byte) (func([]byte) ([]byte, error), error) {
+	v, err := s.stored(r)
+	if err != nil {
+		return nil, err
+	}
+	return func([]byte) ([]byte, error) { return v.Content, nil }, nil
+}
+
+// stored is the version that the path names.
+func (s *Server) stored(r *http.Request) (store.Version, error) {
+	n, err := strconv.ParseInt(r.PathValue("version"), 10, 64)
+	if err != nil {
+		return store.Version{}, &problem{Status: http.StatusBadRequest, Detail: "a version is a number"}
+	}
+	v, err := s.store.Version(r.Context(), n)
+	s.noted(err)
+	return v, err
+}
+
+func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
+	before, err1 := number(r.FormValue("before"), 0)
+	limit, err2 := number(r.FormValue("limit"), 50)
+	if err := errors.Join(err1, err2); err != nil || limit > 1000 {
+		(&problem{Status: http.StatusBadRequest, Detail: "before is a version, and limit a number up to 1000"}).write(w)
+		return
+	}
+	all, err := s.store.History(r.Context(), before, int(limit))
+	if err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	answer(w, http.StatusOK, all)
+}
+
+func number(text string, otherwise int64) (int64, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && n < 0 {
+		err = strconv.ErrRange
+	}
+	return n, err
+}
+
+func (s *Server) version(w http.ResponseWriter, r *http.Request) {
+	v, err := s.stored(r)
+	if err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	answer(w, http.StatusOK, struct {
+		store.Version
+		Config string `json:"config"`
+	}{v, string(v.Content)})
+}
+
+// versionDiff is what changed to a version from the one before, or from=N.
+func (s *Server) versionDiff(w http.ResponseWriter, r *http.Request) {
+	to, err := s.stored(r)
+	if err != nil {
+		problemOf(err).write(w)
+		return
+	}
+	n, err := number(r.FormValue("from"), to.Number-1)
+	if err != nil {
+		(&problem{Status: http.StatusBadRequest, Detail: "from is a version"}).write(w)
+		return
+	}
+	var from store.Version
+	if n > 0 {
+		if from, err = s.store.Version(r.Context(), n); err != nil {
+			problemOf(err).write(w)
+			return
+		}
+	}
+	answer(w, http.StatusOK, map[string]any{"from": n, "to": to.Number, "diff": diff(from.Content, to.Content)})
+}
+
+func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
+	c := s.current.Load()
+	if c == nil {
+		nothingYet().write(w)
+		return
+	}
+	w.Header().Set("ETag", etag(c.version.Number))
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(c.version.Content) // the client is gone
+}
+
+// read answers with a part of the configuration that is handed out.
+func (s *Server) read(find func(*document, *http.Request) (*yaml.Node, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := s.current.Load()
+		if c == nil {
+			nothingYet().write(w)
+			return
+		}
+		d, err := parseDocument(c.version.Content)
+		if err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		n, err := find(d, r)
+		if err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		v, err := value(n)
+		if err != nil {
+			problemOf(err).write(w)
+			return
+		}
+		w.Header().Set("ETag", etag(c.version.Number))
+		answer(w, http.StatusOK, v)
+	}
+}
+
+func readService(d *document, r *http.Request) (*yaml.Node, error) {
+	i := d.service(r.PathValue("service"))
+	if i < 0 {
+		return nil, noService(r.PathValue("service"))
+	}
+	return d.list("backends").Content[i], nil
+}
+
+func readBackend(d *document, r *http.Request) (*yaml.Node, error) {
+	list, i, err := d.backend(r.PathValue("service"), r.PathValue("backend"))
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 {
+		return nil, &problem{Status: http.StatusNotFound, Detail: "there is no such backend"}
+	}
+	return list.Content[i], nil
+}
+
+// readRoutes is all routes, or those with a path.
+func readRoutes(d *document, r *http.Request) (*yaml.Node, error) {
+	all := d.list("routes")
+	path := r.FormValue("path")
+	if path == "" {
+		return all, nil
+	}
+	some := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+	for _, n := range all.Content {
+		if word(n, "path") == path {
+			some.Content = append(some.Content, n)
+		}
+	}
+	return some, nil
+}
+
+// ready is 200 as long as edits can be made and nodes can be served.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	status, why := http.StatusOK, ""
+	if t := s.trouble.Load(); t != nil {
+		status, why = http.StatusServiceUnavailable, *t
+	}
+	var version int64
+	if c := s.current.Load(); c != nil {
+		version = c.version.Number
+	}
+	answer(w, status, struct {
+		Ready   bool   `json:"ready"`
+		Version int64  `json:"version"`
+		Why     string `json:"why,omitempty"`
+	}{status == http.StatusOK, version, why})
+}
+
+//go:embed status.html
+var statusText string
+
+var page = template.Must(template.New("status").Funcs(template.FuncMap{
+	"ago": func(t time.Time) string { return time.Since(t).Round(time.Second).String() },
+	"at":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+}).Parse(statusText))
+
+// statusPage is for people: who has what, and who refused what and why.
+func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
+	view := struct {
+		Build, Epoch, Trouble string
+		Started               time.Time
+		Current               *store.Version
+		Nodes                 []NodeStatus
+		Connected, Behind     int
+		Refusing              int
+		Versions              []store.Version
+	}{Build: s.options.Build, Epoch: s.store.Epoch(), Started: s.started, Nodes: s.Nodes()}
+	if t := s.trouble.Load(); t != nil {
+		view.Trouble = *t
+	}
+	if c := s.current.Load(); c != nil {
+		view.Current = &c.version
+	}
+	for _, n := range view.Nodes {
+		if !n.Connected {
+			continue
+		}
+		view.Connected++
+		switch {
+		case view.Current == nil || n.Applied == view.Current.Number:
+		case n.Rejected == view.Current.Number:
+			view.Refusing++
+		default:
+			view.Behind++
+		}
+	}
+	var err error
+	if view.Versions, err = s.store.History(r.Context(), 0, 20); err != nil && view.Trouble == "" {
+		view.Trouble = err.Error()
+	}
+	var b bytes.Buffer
+	if err := page.Execute(&b, view); err != nil {
+		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(b.Bytes()) // the client is gone
+}

@@ -1,0 +1,50 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	pb "github.com/sentinelgo/sentinel/edge/proto"
+)
+
+// Serve serves nodes and the operator until ctx ends, or a listener does. It
+// closes both.
+func (s *Server) Serve(ctx context.Context, nodes net.Listener, c credentials.TransportCredentials, operator net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	streams := grpc.NewServer(serverOptions(c)...)
+	pb.RegisterControlServer(streams, stream{server: s})
+	admin := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
+	ended := make(chan error, 3)
+	go func() { ended <- streams.Serve(nodes) }()
+	go func() { ended <- admin.Serve(operator) }()
+	go func() { s.watch(ctx, 2*time.Second); ended <- nil }()
+	var err error
+	left := 3
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+		left--
+	}
+	cancel()
+	close(s.closing)
+	// Edits that are under way may end; a node's stream ends at once.
+	grace, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	_ = admin.Shutdown(grace) // what is left after that is cut off
+	_ = admin.Close()
+	streams.Stop()
+	for ; left > 0; left-- {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
