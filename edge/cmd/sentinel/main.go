@@ -54,7 +54,7 @@ func (c *cli) commands() []command.Command {
 	return []command.Command{
 		{
 			Name: "run", Does: "serve traffic until SIGTERM", Run: c.serve,
-			More: "SIGHUP reads the file again. The log and the access log are lines of JSON; a second SIGTERM ends it at once.\n",
+			More: "SIGHUP reads the file again. With -control the file has what is this node's alone, and\nneither routes nor backends. The log and the access log are lines of JSON; a second SIGTERM ends it at once.\n",
 		},
 		{Name: "check", Does: "say all that is wrong with a file", Run: c.check},
 		{

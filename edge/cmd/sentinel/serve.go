@@ -2,19 +2,78 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
+	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
 	"github.com/sentinelgo/sentinel/edge/internal/node"
 )
 
 // serve runs the data plane until a signal ends it.
 func (c *cli) serve(call *command.Call, args []string) int {
 	var o node.Options
+	var f follow.Options
+	plain := false
 	call.Flags.StringVar(&o.Pprof, "pprof", "", "serve profiles on `ADDRESS`, as 127.0.0.1:6060")
 	call.Flags.BoolVar(&o.PprofRemote, "pprof-allow-remote", false, "let -pprof be another address than loopback")
+	call.Flags.StringVar(&f.Address, "control", "", "have routes and backends from the control plane at `ADDRESS`, as 10.0.0.2:9903")
+	call.Flags.StringVar(&f.Node, "node", hostname(), "be known there by `NAME`")
+	call.Flags.StringVar(&f.Dir, "state", "", "keep the last good version in `DIRECTORY`, to start with when nobody is there")
+	call.Flags.StringVar(&f.TLS.CA, "control-ca", "", "the control plane's certificate is of the authority in `FILE`")
+	call.Flags.StringVar(&f.TLS.Cert, "control-cert", "", "show it the certificate in `FILE`")
+	call.Flags.StringVar(&f.TLS.Key, "control-key", "", "whose key is in `FILE`")
+	call.Flags.BoolVar(&plain, "control-plain", false, "let -control be another address than loopback without certificates")
 	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}
 	o.Config, o.Version, o.Stdout, o.Stderr = c.file, command.BuildOf().Version, call.Out, call.Err
+	if f.Address != "" {
+		if err := usable(f, plain); err != nil {
+			return call.Misuse(err)
+		}
+		f.Build, f.Logger = o.Version, slog.New(slog.NewJSONHandler(call.Err, nil))
+		o.Feed = follow.New(f)
+	}
 	return node.Run(context.Background(), o)
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unnamed"
+	}
+	return name
+}
+
+// usable says what is wrong with the flags of a control plane.
+func usable(f follow.Options, plain bool) error {
+	host, _, err := net.SplitHostPort(f.Address)
+	if err != nil {
+		return fmt.Errorf("-control %s: must be host:port", f.Address)
+	}
+	if f.Node == "" {
+		return errors.New("-node is empty")
+	}
+	if f.Dir != "" {
+		if info, err := os.Stat(f.Dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("-state %s: there is no such directory", filepath.Clean(f.Dir))
+		}
+	}
+	if !f.TLS.None() {
+		if err := f.TLS.Check(); err != nil {
+			return fmt.Errorf("-control-ca, -control-cert and -control-key: %w", err)
+		}
+		return nil
+	}
+	ip, err := netip.ParseAddr(host)
+	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !plain {
+		return fmt.Errorf("-control %s is no loopback address, and without certificates anybody in between decides where traffic goes: give -control-ca, -control-cert and -control-key, or say -control-plain", f.Address)
+	}
+	return nil
 }

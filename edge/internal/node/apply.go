@@ -35,18 +35,18 @@ func (n *node) load() (*config.Config, error) {
 	return config.Load(n.options.Config, os.LookupEnv)
 }
 
-// applyFile applies what comes from the file alone, whose versions this process counts.
-func (n *node) applyFile(ctx context.Context, cfg *config.Config) error {
+// apply applies what comes from the file alone, whose versions this process counts.
+func (n *node) apply(ctx context.Context, cfg *config.Config) error {
 	version := int64(1)
 	if old := n.current.Load(); old != nil {
 		version = old.snapshot.Version + 1
 	}
-	return n.apply(ctx, cfg, version, "file", time.Now())
+	return n.enforce(ctx, cfg, version, "file", time.Now())
 }
 
-// apply builds everything that a configuration needs, and only then has requests
+// enforce builds everything that a configuration needs, and only then has requests
 // use it. Whoever calls it holds nothing up: requests go on by the old one.
-func (n *node) apply(ctx context.Context, cfg *config.Config, version int64, source string, at time.Time) error {
+func (n *node) enforce(ctx context.Context, cfg *config.Config, version int64, source string, at time.Time) error {
 	old := n.current.Load()
 	s, err := n.snapshot(ctx, cfg, version)
 	if err != nil {
@@ -138,7 +138,7 @@ func (n *node) reload(ctx context.Context) {
 	case n.options.Feed != nil:
 		err = n.rejoin(ctx, cfg)
 	default:
-		err = n.applyFile(ctx, cfg)
+		err = n.apply(ctx, cfg)
 	}
 	if err != nil {
 		n.refuse(err)

@@ -43,7 +43,7 @@ func (n *node) begin(ctx context.Context, cfg *config.Config) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
 	if n.options.Feed == nil {
-		return n.applyFile(ctx, cfg)
+		return n.apply(ctx, cfg)
 	}
 	n.local = cfg
 	last := n.options.Feed.LastGood()
@@ -96,7 +96,7 @@ func (n *node) applyShared(ctx context.Context, local *config.Config, s *Shared,
 	if err != nil {
 		return err
 	}
-	if err := n.apply(ctx, cfg, s.Version, source, s.Since); err != nil {
+	if err := n.enforce(ctx, cfg, s.Version, source, s.Since); err != nil {
 		return err
 	}
 	n.shared = s
