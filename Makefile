@@ -15,7 +15,7 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long serve release-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +101,12 @@ demo: ## a tour: a guarded service fires at itself and explains what happens
 
 demo-edge: ## a tour of the edge: three backends of which some are not well, and what it does about that
 	go run ./edge/internal/demo
+
+soak-edge: ## three minutes of the edge among faults: nothing grows, no answer is unexplained
+	go run ./edge/internal/demo -soak 3m
+
+soak-edge-long: ## the same for twenty minutes
+	go run ./edge/internal/demo -soak 20m
 
 serve: ## the quickstart server, on 127.0.0.1:8080
 	go run ./examples/quickstart

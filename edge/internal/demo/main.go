@@ -1,10 +1,12 @@
 // Command demo shows what the edge does about backends that are not well: it
 // starts three of them and an edge as processes, sends traffic, breaks things,
-// and prints what came of it. It exits 1 if that is not what is promised.
+// and prints what came of it. It exits 1 if that is not what is promised. With
+// -soak it does all that at once, for a long time.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -31,7 +33,13 @@ var scenes = []scene{
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	held, err := run(ctx)
+	length := flag.Duration("soak", 0, "instead of the scenes, have an edge work for that `time` among faults, and look for what grows")
+	flag.Parse()
+	play := run
+	if *length > 0 {
+		play = func(ctx context.Context) (bool, error) { return runSoak(ctx, *length) }
+	}
+	held, err := play(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 	}
@@ -42,7 +50,7 @@ func main() {
 }
 
 func run(ctx context.Context) (bool, error) {
-	s, err := setUp(ctx)
+	s, err := setUp(ctx, configuration)
 	if err != nil {
 		return false, err
 	}

@@ -25,6 +25,8 @@ type stage struct {
 	backends [3]*process // a, b and c
 	edge     *process
 	traffic  string // the edge's address
+	admin    string // its operator's
+	config   string // what its file is made of
 	err      error  // of the first thing that went wrong with the stage itself
 }
 
@@ -54,12 +56,12 @@ backends:
     breaker: {failures: 3, open_for: 500ms}
 `
 
-func setUp(ctx context.Context) (*stage, error) {
+func setUp(ctx context.Context, config string) (*stage, error) {
 	dir, err := os.MkdirTemp("", "sentinel-demo-")
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{ctx: ctx, dir: dir}
+	s := &stage{ctx: ctx, dir: dir, config: config}
 	for name, path := range map[string]string{"sentinel": "./edge/cmd/sentinel", "testbackend": "./edge/internal/testbackend"} {
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, name), path).CombinedOutput(); err != nil { // #nosec G204 -- our own
 			s.tearDown()
@@ -88,7 +90,7 @@ func (s *stage) writeConfig(more string) error {
 	for _, b := range s.backends {
 		urls = append(urls, "http://"+b.addr)
 	}
-	return os.WriteFile(filepath.Join(s.dir, "edge.yaml"), fmt.Appendf(nil, configuration, more, strings.Join(urls, ", ")), 0o600)
+	return os.WriteFile(filepath.Join(s.dir, "edge.yaml"), fmt.Appendf(nil, s.config, more, strings.Join(urls, ", ")), 0o600)
 }
 
 func (s *stage) backend(i int, addr string) (*process, error) {
@@ -113,7 +115,7 @@ func (s *stage) startEdge() (err error) {
 	if err != nil {
 		return err
 	}
-	s.traffic = at.Traffic
+	s.traffic, s.admin = at.Traffic, at.Admin
 	for range 500 {
 		if s.get("http://"+at.Admin+"/readyz").status == http.StatusOK {
 			return nil

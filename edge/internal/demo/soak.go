@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// soakConfiguration has the paths that fail on purpose in a pool without a
+// breaker, so that each failure has its own reason and no other.
+const soakConfiguration = `server: {listen: "127.0.0.1:0", access_log: "off", request_timeout: 3s}
+admin: {listen: "127.0.0.1:0"}
+routes:
+  - {path: "/status/:code", backend: faulty}
+  - {path: /rst0, backend: faulty}
+  - {path: /hang, backend: faulty, timeout: 300ms}
+  - {path: /limited, backend: web, rate_limit: {capacity: 5, refill_rate: 1}}
+  - {path: /*rest, backend: web}
+%s
+backends:
+  - name: faulty
+    urls: [%[2]s]
+    breaker: {failures: "off"}
+    health: {path: /health, interval: 200ms, timeout: 150ms, fall: 1, rise: 1}
+  - name: web
+    urls: [%[2]s]
+    balance: power_of_two
+    breaker: {failures: 3, open_for: 500ms}
+    health: {path: /health, interval: 200ms, timeout: 150ms, fall: 1, rise: 1}
+`
+
+const (
+	soakRate    = 300 // requests a second, sent at their time whether answers come or not
+	soakWaiting = 500 // requests under way; beyond, the machine is too slow to say anything
+	// shadow is how long after a kill an answer may still be its consequence: until a check
+	// has failed, and a request that is under way then has ended.
+	shadow = 1500 * time.Millisecond
+)
+
+// soak has an edge work for a time, while backends are killed and the
+// configuration changes, and looks for what grows and for answers that nothing
+// explains.
+type soak struct {
+	*stage
+	killed  atomic.Int64 // when, in nanoseconds since began
+	began   time.Time
+	mu      sync.Mutex
+	answers map[string]int // by status and reason
+	strange []string       // answers that nothing explains
+	kills   int
+	swaps   int
+	skipped int
+	samples []sample
+}
+
+// sample is what the edge holds at a moment.
+type sample struct{ at, memory, goroutines, descriptors float64 }
+
+func runSoak(ctx context.Context, length time.Duration) (bool, error) {
+	s, err := setUp(ctx, soakConfiguration)
+	if err != nil {
+		return false, err
+	}
+	defer s.tearDown()
+	k := &soak{stage: s, began: time.Now(), answers: map[string]int{}}
+	k.killed.Store(-int64(time.Hour))
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var all sync.WaitGroup
+	for period, do := range map[time.Duration]func(){
+		time.Second: func() { k.swap(); k.measure() }, 10 * time.Second: k.kill, 30 * time.Second: k.say,
+	} {
+		all.Go(func() {
+			for tick := time.NewTicker(period); ; {
+				select {
+				case <-tick.C:
+					do()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	k.load(ctx)
+	all.Wait()
+	if k.err != nil {
+		return false, fmt.Errorf("%w\n%s", k.err, s.edge.said())
+	}
+	return k.judge(), nil
+}
+
+// load sends requests at a fixed rate until the end, and waits for the answers.
+func (k *soak) load(ctx context.Context) {
+	var all sync.WaitGroup
+	room := make(chan struct{}, soakWaiting)
+	for tick := time.NewTicker(time.Second / soakRate); ctx.Err() == nil; {
+		<-tick.C
+		select {
+		case room <- struct{}{}:
+		default:
+			k.mu.Lock()
+			k.skipped++
+			k.mu.Unlock()
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-room }()
+			k.ask()
+		})
+	}
+	all.Wait()
+}
+
+// ask sends one request of the mixture: one in twenty fails on purpose.
+func (k *soak) ask() {
+	method, path, body := http.MethodGet, "/ok", []byte(nil)
+	switch n := rand.IntN(100); { // #nosec G404 -- no secret
+	case n < 2:
+		path = "/status/503"
+	case n < 4:
+		path = "/rst0"
+	case n < 5:
+		path = "/hang"
+	case n < 15:
+		path = "/limited"
+	case n < 30:
+		method, path, body = http.MethodPost, "/echo", bytes.Repeat([]byte("x"), rand.IntN(8<<10)) // #nosec G404 -- no secret
+	case n < 40:
+		method, path, body = http.MethodPut, "/echo", []byte("hello")
+	case n < 50:
+		path = "/bytes?n=20000"
+	case n < 55:
+		path = "/sse?n=3&d=20ms"
+	case n < 60:
+		method = http.MethodHead
+	}
+	begun := time.Since(k.began)
+	r, err := http.NewRequestWithContext(k.ctx, method, "http://"+k.traffic+path, bytes.NewReader(body))
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	status, reason := send(r, body)
+	k.note(path, status, reason, k.hit(begun))
+}
+
+// send returns the status and the reason of an answer of the edge's own; "ok"
+// for a backend's. Status 0 is an answer that broke off.
+func send(r *http.Request, sent []byte) (status int, reason string) {
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, "no answer"
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	var problem struct{ Reason string }
+	switch {
+	case err != nil:
+		return 0, "cut off"
+	case resp.Header.Get("Content-Type") != "application/problem+json":
+		if r.URL.Path == "/echo" && resp.StatusCode == http.StatusOK && !bytes.Equal(body, sent) {
+			return 0, "another body"
+		}
+		return resp.StatusCode, "ok"
+	case r.Method != http.MethodHead && json.Unmarshal(body, &problem) != nil:
+		return resp.StatusCode, "no reason"
+	}
+	return resp.StatusCode, problem.Reason
+}
+
+// hit reports whether a kill came between this moment, a while before it, and now.
+func (k *soak) hit(begun time.Duration) bool {
+	return int64(begun) < k.killed.Load()+int64(shadow)
+}
+
+// note counts an answer, and keeps it if nothing explains it.
+func (k *soak) note(path string, status int, reason string, hit bool) {
+	explained := false
+	switch {
+	case status == http.StatusOK:
+		explained = true
+	case status == http.StatusTooManyRequests:
+		explained = path == "/limited" && reason == "rate_limited"
+	case path == "/status/503" && status == http.StatusServiceUnavailable && reason == "ok",
+		path == "/rst0" && status == http.StatusBadGateway && reason == "upstream_reset",
+		path == "/hang" && status == http.StatusGatewayTimeout && reason == "upstream_timeout":
+		explained = true
+	case hit:
+		explained = slices.Contains([]string{"upstream_unreachable", "upstream_reset", "cut off", "no answer", "no_backend", ""}, reason)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.answers[fmt.Sprintf("%d %s", status, reason)]++
+	if !explained && len(k.strange) < 20 {
+		k.strange = append(k.strange, fmt.Sprintf("%s after %v: %d %s", path, time.Since(k.began).Round(time.Millisecond), status, reason))
+	}
+}
+
+// kill kills a backend, and starts it again a moment later.
+func (k *soak) kill() {
+	k.mu.Lock()
+	i := k.kills % len(k.backends)
+	k.kills++
+	k.mu.Unlock()
+	k.killed.Store(int64(time.Since(k.began)))
+	addr := k.backends[i].addr
+	k.backends[i].kill()
+	k.sleep(500 * time.Millisecond)
+	back, err := k.backend(i, addr)
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	k.backends[i] = back
+	k.killed.Store(int64(time.Since(k.began)))
+}
+
+func (k *soak) swap() {
+	k.mu.Lock()
+	k.swaps++
+	n := k.swaps % 7 // a few that come again
+	k.mu.Unlock()
+	if err := k.writeConfig(fmt.Sprintf("  - {path: /swap%d, backend: web}", n)); err != nil {
+		k.failed(err)
+	}
+	k.signal(syscall.SIGHUP)
+}
+
+// measure takes a sample of the edge.
+func (k *soak) measure() {
+	pid := k.edge.cmd.Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	r, err := http.NewRequestWithContext(k.ctx, http.MethodGet, "http://"+k.admin+"/metrics", http.NoBody)
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	defer resp.Body.Close()
+	metrics, err := io.ReadAll(resp.Body)
+	if err != nil {
+		k.failed(err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.samples = append(k.samples, sample{
+		time.Since(k.began).Seconds(), number(string(status), "VmRSS:") * 1024, number(string(metrics), "go_goroutines "), float64(len(files)),
+	})
+}
+
+// number is the one that follows a name at the beginning of a line.
+func number(text, name string) float64 {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func (k *soak) say() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := k.samples[len(k.samples)-1]
+	fmt.Fprintf(os.Stderr, "%3.0f s: %.1f MiB, %.0f goroutines, %.0f descriptors, %d swaps, %d kills, %d strange answers\n",
+		last.at, last.memory/(1<<20), last.goroutines, last.descriptors, k.swaps, k.kills, len(k.strange))
+}
+
+// judge prints what came of it.
+func (k *soak) judge() bool {
+	half := k.samples[len(k.samples)/2:]
+	held := len(k.strange) == 0 && k.skipped == 0
+	fmt.Printf("%d s, %d requests a second, %d swaps of the configuration, %d kills of a backend\n", int(time.Since(k.began).Seconds()), soakRate, k.swaps, k.kills)
+	for _, kind := range slices.Sorted(maps.Keys(k.answers)) {
+		fmt.Printf("%8d  %s\n", k.answers[kind], kind)
+	}
+	for _, g := range []struct {
+		name   string
+		of     func(sample) float64
+		may    float64 // grow over the half, beside a tenth
+		divide float64
+	}{
+		{"memory, MiB", func(s sample) float64 { return s.memory }, 4 << 20, 1 << 20},
+		{"goroutines", func(s sample) float64 { return s.goroutines }, 20, 1},
+		{"descriptors", func(s sample) float64 { return s.descriptors }, 20, 1},
+	} {
+		mean, growth := fit(half, g.of)
+		ok := growth <= g.may+mean/10
+		held = held && ok
+		fmt.Printf("%s: %.1f in the mean of the second half, grown by %.1f in it by linear fit: %s\n", g.name, mean/g.divide, growth/g.divide, map[bool]string{true: "held", false: "BROKEN"}[ok])
+	}
+	for _, s := range k.strange {
+		fmt.Println("nothing explains:", s)
+	}
+	if k.skipped > 0 {
+		fmt.Printf("%d requests were not sent, for %d were waiting\n", k.skipped, soakWaiting)
+	}
+	return held
+}
+
+// fit is the mean, and the growth from the first to the last sample on the line
+// of least squares.
+func fit(samples []sample, of func(sample) float64) (mean, growth float64) {
+	var at float64
+	for _, s := range samples {
+		mean += of(s) / float64(len(samples))
+		at += s.at / float64(len(samples))
+	}
+	var product, square float64
+	for _, s := range samples {
+		product += (s.at - at) * (of(s) - mean)
+		square += (s.at - at) * (s.at - at)
+	}
+	if square == 0 {
+		return mean, 0
+	}
+	return mean, product / square * (samples[len(samples)-1].at - samples[0].at)
+}
