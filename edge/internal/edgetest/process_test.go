@@ -64,12 +64,18 @@ type process struct {
 	change chan struct{} // closed at the next line
 }
 
-// start runs a command until the test ends.
+// start runs one of our commands until the test ends.
 func start(t testing.TB, name string, args ...string) *process {
+	t.Helper()
+	return startProgram(t, name, command(t, name), args...)
+}
+
+// startProgram is start for any program.
+func startProgram(t testing.TB, name, path string, args ...string) *process {
 	t.Helper()
 	p := &process{
 		t: t, done: make(chan struct{}), change: make(chan struct{}),
-		cmd: exec.CommandContext(context.WithoutCancel(t.Context()), command(t, name), args...), // #nosec G204 -- our own
+		cmd: exec.CommandContext(context.WithoutCancel(t.Context()), path, args...), // #nosec G204 -- the tests' own
 	}
 	read, write, err := os.Pipe()
 	if err != nil {

@@ -26,6 +26,7 @@ type applied struct {
 	hash     string
 	source   string // as in observe.View
 	at       time.Time
+	checked  <-chan struct{} // closed when each backend of the first one was checked once, or is gone
 }
 
 func (n *node) load() (*config.Config, error) {
@@ -52,7 +53,11 @@ func (n *node) enforce(ctx context.Context, cfg *config.Config, version int64, s
 	if err != nil {
 		return err
 	}
-	n.current.Store(&applied{cfg, s, cfg.Hash(), source, at})
+	checked := s.Backends.Checked()
+	if old != nil {
+		checked = old.checked
+	}
+	n.current.Store(&applied{cfg, s, cfg.Hash(), source, at, checked})
 	n.handler.Swap(s)
 	if old != nil {
 		go func() { // requests that have begun by it may still ask for a backend
@@ -129,20 +134,23 @@ func (n *node) reload(ctx context.Context) {
 	n.changing.Lock()
 	defer n.changing.Unlock()
 	cfg, err := n.load()
-	if err == nil && n.options.Feed == nil && cfg.Hash() == n.current.Load().hash && n.policies == nil {
-		n.log.Info("configuration unchanged", "version", n.current.Load().snapshot.Version)
-		return
-	}
+	same := err == nil && n.options.Feed == nil && cfg.Hash() == n.current.Load().hash
 	switch {
 	case err != nil:
 	case n.options.Feed != nil:
 		err = n.rejoin(ctx, cfg)
+	case same: // but the library's file may be another
+		err = n.openPolicies(ctx, cfg)
 	default:
 		err = n.apply(ctx, cfg)
 	}
 	if err != nil {
 		n.refuse(err)
 		n.log.Error("configuration refused, the last good one stays", "error", err.Error())
+		return
+	}
+	if same {
+		n.log.Info("configuration unchanged", "version", n.current.Load().snapshot.Version)
 		return
 	}
 	n.log.Info("configuration applied", "version", n.versionInForce())
@@ -214,24 +222,44 @@ func (n *node) view() observe.View {
 	return v
 }
 
-// conditions are what must hold before traffic may come.
+// conditions are what must hold before traffic may come. Once the backends of the first
+// configuration were looked at, those that another one adds make nothing unready
+// that serves.
 func (n *node) conditions() []observe.Condition {
 	a := n.current.Load()
-	checked := false
-	if a != nil {
-		select {
-		case <-a.snapshot.Backends.Checked():
-			checked = true
-		default:
-		}
-	}
 	all := []observe.Condition{
 		{Name: "configuration applied", OK: a != nil, Why: n.applicable(a)},
 		{Name: "listeners open", OK: n.server != nil}, // this is answered on the last of them
-		{Name: "backends checked once", OK: checked},
-		{Name: "not draining", OK: !n.draining.Load()},
+		a.round(),
+		{Name: "not draining", OK: true},
+	}
+	if n.draining.Load() {
+		all[3].OK, all[3].Why = false, "a signal has told it to stop"
 	}
 	return all
+}
+
+// round is whether the first round of checks is over, and who is waited for. a may
+// be nil.
+func (a *applied) round() observe.Condition {
+	c := observe.Condition{Name: "backends checked once"}
+	if a == nil {
+		return c
+	}
+	select {
+	case <-a.checked:
+		c.OK = true
+		return c
+	default:
+	}
+	var names []string
+	for _, b := range a.snapshot.Backends.Status() {
+		if b.Health == "unknown" {
+			names = append(names, b.Pool+"/"+b.Backend)
+		}
+	}
+	c.Why = "waiting for " + strings.Join(names, ", ")
+	return c
 }
 
 // explain says what becomes of a request, by the configuration in force and by how its

@@ -207,7 +207,9 @@ func (n *node) listen(ctx context.Context, cfg *config.Config, metrics prometheu
 	protocols.SetUnencryptedHTTP2(true)
 	n.server = &http.Server{
 		Handler: n.handler, Protocols: protocols, ReadHeaderTimeout: s.ReadHeaderTimeout, IdleTimeout: s.KeepAliveTimeout,
-		MaxHeaderBytes: s.MaxHeaderBytes, ConnState: wire.ConnState, ConnContext: wire.ConnContext, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: s.MaxHeaderBytes, ConnState: wire.ConnState, ConnContext: wire.ConnContext, DisableGeneralOptionsHandler: true,
+		// It is told what no request shows, as that no connection can be accepted.
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
 	}
 	n.open = append(n.open, open{n.server, wire.Listen(traffic, wire.Limits{
 		HeaderBytes: s.MaxHeaderBytes, HeaderFields: s.MaxHeaderFields, URLBytes: s.MaxURLBytes, Connections: s.MaxConnections,
@@ -223,7 +225,7 @@ func (n *node) listen(ctx context.Context, cfg *config.Config, metrics prometheu
 	if n.options.Pprof != "" {
 		profiles, err := listenPprof(ctx, n.options.Pprof, n.options.PprofRemote)
 		if err != nil {
-			return wrong{err}
+			return err
 		}
 		n.open = append(n.open, open{&http.Server{Handler: pprofHandler(), ReadHeaderTimeout: 5 * time.Second}, profiles})
 		said = append(said, "pprof", profiles.Addr().String())

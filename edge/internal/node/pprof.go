@@ -14,13 +14,17 @@ import (
 func listenPprof(ctx context.Context, address string, remote bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("-pprof %s: not host:port: %w", address, err)
+		return nil, wrong{fmt.Errorf("-pprof %s: not host:port: %w", address, err)}
 	}
 	ip, err := netip.ParseAddr(host)
 	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !remote {
-		return nil, fmt.Errorf("-pprof %s is no loopback address: whoever reaches it reads memory; use 127.0.0.1, or say -pprof-allow-remote", address)
+		return nil, wrong{fmt.Errorf("-pprof %s is no loopback address: whoever reaches it reads memory; use 127.0.0.1, or say -pprof-allow-remote", address)}
 	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("-pprof: %w", err)
+	}
+	return l, nil
 }
 
 // pprofHandler is on a mux of its own: net/http/pprof puts itself on the default

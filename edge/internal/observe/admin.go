@@ -102,8 +102,7 @@ func (a *Admin) Handler() http.Handler {
 	return private(mux)
 }
 
-// private keeps what is shown out of caches and frames, and away from a page of
-// another origin that leads a browser here under a name of its own.
+// private keeps what is shown out of caches and frames.
 func private(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -1,0 +1,87 @@
+package edgetest
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// silent is a backend's address where connections are accepted, and nothing follows.
+func silent(t *testing.T) *backend {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &backend{addr: l.Addr().String()}
+}
+
+const patientCheck = ", health: {path: /health, interval: 1h, timeout: 1h}"
+
+func TestReadinessNamesTheBackendsThatItWaitsFor(t *testing.T) {
+	a, b := startBackend(t, "a", ""), silent(t)
+	e := launchEdge(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a)+pool("b", patientCheck, b))
+	soon(t, "the other one is checked", func() bool {
+		return strings.Contains(string(get(t, e.adminURL("/v1/backends")).body), `"healthy"`)
+	})
+	resp := get(t, e.adminURL("/readyz"))
+	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(resp.body), `"why":"waiting for b/`+b.addr+`"`) {
+		t.Errorf("%s %s", resp.Status, resp.body)
+	}
+	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a))
+	e.signal(syscall.SIGHUP)
+	soon(t, "it is ready without that backend", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusOK })
+}
+
+// A load balancer takes an edge that is not ready out: a reload must not do that.
+func TestAnEdgeThatWasReadyStaysReadyAtAReload(t *testing.T) {
+	e, a := one(t, "")
+	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a)+pool("b", patientCheck, silent(t)))
+	e.signal(syscall.SIGHUP)
+	e.line(func(s string) bool { return strings.Contains(s, "configuration applied") })
+	if resp := get(t, e.adminURL("/readyz")); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", resp.Status, resp.body)
+	}
+}
+
+func TestAPortInUseIsNamedAndNoFaultOfTheFile(t *testing.T) {
+	a := startBackend(t, "a", "")
+	const yaml = "routes: [{path: /*rest, backend: a}]\nbackends:\n"
+	e := startEdge(t, yaml+pool("a", "", a))
+	server, admin := "server: {listen: \"127.0.0.1:0\"}\n", "admin: {listen: \"127.0.0.1:0\"}\n"
+	for _, c := range []struct{ server, admin, pprof, want string }{
+		{"server: {listen: \"" + a.addr + "\"}\n", admin, "127.0.0.1:0", "server.listen: "},
+		{server, "admin: {listen: \"" + a.addr + "\"}\n", "127.0.0.1:0", "admin.listen: "},
+		{server, admin, a.addr, "-pprof: "},
+	} {
+		e.write(t, c.server+c.admin+yaml+pool("a", "", a))
+		p := start(t, "sentinel", "run", "-config", e.file, "-pprof", c.pprof)
+		if code := p.wait(); code != 1 || !strings.Contains(p.output(), c.want) || !strings.Contains(p.output(), "address already in use") {
+			t.Errorf("exit code %d, want 1 and %s:\n%s", code, c.want, p.output())
+		}
+	}
+}
+
+func TestRunningOutOfDescriptorsIsSaid(t *testing.T) {
+	e := &edge{file: t.TempDir() + "/edge.yaml"}
+	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", ", health: {type: off}", silent(t)))
+	e.process = startProgram(t, "sentinel", "/bin/sh", "-c", `ulimit -n 32; exec "$0" run -config "$1"`, command(t, "sentinel"), e.file)
+	line := e.line(func(s string) bool { return strings.Contains(s, `"msg":"listening"`) })
+	_, addr, _ := strings.Cut(line, `"traffic":"`)
+	addr, _, _ = strings.Cut(addr, `"`)
+	for range 40 {
+		c, err := net.DialTimeout("tcp", addr, time.Second) //nolint:noctx // loopback
+		if err != nil {
+			break // the queue is full
+		}
+		defer c.Close()
+	}
+	line = e.line(func(s string) bool { return strings.Contains(s, "too many open files") })
+	if !strings.Contains(line, `"level":"WARN"`) {
+		t.Error(line)
+	}
+}
