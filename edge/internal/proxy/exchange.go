@@ -326,6 +326,9 @@ func (x *exchange) observe() {
 // refusalOf is the answer to what the connection has refused.
 func refusalOf(r wire.Refusal) *problem {
 	p := &problem{status: r.Status, reason: BadRequest, detail: r.Detail}
+	if r.Path {
+		p.reason = BadPath
+	}
 	if r.Status == http.StatusRequestHeaderFieldsTooLarge || r.Status == http.StatusRequestURITooLong {
 		p.reason = HeaderTooLarge
 	}

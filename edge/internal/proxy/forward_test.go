@@ -275,8 +275,10 @@ func TestWhatTheConnectionRefusedIsAnsweredAndTheLast(t *testing.T) {
 		reason Reason
 	}{
 		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": {400, BadRequest},
-		"GET /" + strings.Repeat("a", 9<<10) + " HTTP/1.1\r\nHost: h\r\n\r\n":                            {414, HeaderTooLarge},
-		"GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", 101) + "\r\n":                       {431, HeaderTooLarge},
+		"GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n":                                     {400, BadPath},
+		"GET /\x01 HTTP/1.1\r\nHost: h\r\n\r\n":                                    {400, BadPath},
+		"GET /" + strings.Repeat("a", 9<<10) + " HTTP/1.1\r\nHost: h\r\n\r\n":      {414, HeaderTooLarge},
+		"GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", 101) + "\r\n": {431, HeaderTooLarge},
 	} {
 		c := e.dial()
 		c.send(head + "GET /second HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -134,7 +134,7 @@ func (h *head) requestLine(line []byte, limits *Limits) fault {
 	case len(target) > limits.URLBytes:
 		return longTarget
 	case !validTarget(method, target):
-		return badTarget
+		return targetFault(target)
 	}
 	return noFault
 }

@@ -35,7 +35,7 @@ func faultOf(r *http.Request) fault {
 	case len(method) == 0 || !all(method, inToken):
 		return badRequestLine
 	case !validTarget(method, []byte(r.RequestURI)):
-		return badTarget
+		return targetFault([]byte(r.RequestURI))
 	case r.Host == "":
 		return noHost
 	case !validAuthority([]byte(r.Host), false):

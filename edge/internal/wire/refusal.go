@@ -11,6 +11,7 @@ import (
 type Refusal struct {
 	Status int    // 400, 414, 417, 431, 501 or 505
 	Detail string // for the client and the log; it holds nothing that was sent
+	Path   bool   // it is the path that is wrong, in a form that no router gets to see
 }
 
 // fault is a number of faults. 0: there is none.
@@ -20,6 +21,7 @@ const (
 	noFault fault = iota
 	badRequestLine
 	badTarget
+	badPath
 	longTarget
 	badVersion
 	bareLF
@@ -45,29 +47,30 @@ const (
 
 // faults are the refusals that there are.
 var faults = [...]Refusal{
-	badRequestLine:   {http.StatusBadRequest, "the request line is malformed"},
-	badTarget:        {http.StatusBadRequest, "the request target is malformed"},
-	longTarget:       {http.StatusRequestURITooLong, "the request target is too long"},
-	badVersion:       {http.StatusHTTPVersionNotSupported, "the HTTP version is not supported"},
-	bareLF:           {http.StatusBadRequest, "a line does not end in CR LF"},
-	badField:         {http.StatusBadRequest, "a header field has no colon"},
-	folded:           {http.StatusBadRequest, "a header field is folded"},
-	spaceBeforeColon: {http.StatusBadRequest, "a header field has a space before its colon"},
-	badName:          {http.StatusBadRequest, "the name of a header field is invalid"},
-	badValue:         {http.StatusBadRequest, "the value of a header field has a control character"},
-	manyFields:       {http.StatusRequestHeaderFieldsTooLarge, "there are too many header fields"},
-	longHead:         {http.StatusRequestHeaderFieldsTooLarge, "the header is too large"},
-	noHost:           {http.StatusBadRequest, "Host is missing"},
-	manyHosts:        {http.StatusBadRequest, "there is more than one Host"},
-	badHost:          {http.StatusBadRequest, "Host is invalid"},
-	badLength:        {http.StatusBadRequest, "Content-Length is not a number"},
-	manyLengths:      {http.StatusBadRequest, "there is more than one Content-Length"},
-	badCoding:        {http.StatusBadRequest, "Transfer-Encoding is not chunked"},
-	unknownCoding:    {http.StatusNotImplemented, "the transfer coding is not supported"},
-	oldCoding:        {http.StatusBadRequest, "HTTP/1.0 has no Transfer-Encoding"},
-	lengthAndCoding:  {http.StatusBadRequest, "there are both Content-Length and Transfer-Encoding"},
-	badExpect:        {http.StatusExpectationFailed, "the expectation is not supported"},
-	badTrailer:       {http.StatusBadRequest, "Trailer announces a field that cannot be one"},
+	badRequestLine:   {Status: http.StatusBadRequest, Detail: "the request line is malformed"},
+	badTarget:        {Status: http.StatusBadRequest, Detail: "the request target is malformed"},
+	badPath:          {Status: http.StatusBadRequest, Detail: "the path has a byte that must be escaped, or a bad escape", Path: true},
+	longTarget:       {Status: http.StatusRequestURITooLong, Detail: "the request target is too long"},
+	badVersion:       {Status: http.StatusHTTPVersionNotSupported, Detail: "the HTTP version is not supported"},
+	bareLF:           {Status: http.StatusBadRequest, Detail: "a line does not end in CR LF"},
+	badField:         {Status: http.StatusBadRequest, Detail: "a header field has no colon"},
+	folded:           {Status: http.StatusBadRequest, Detail: "a header field is folded"},
+	spaceBeforeColon: {Status: http.StatusBadRequest, Detail: "a header field has a space before its colon"},
+	badName:          {Status: http.StatusBadRequest, Detail: "the name of a header field is invalid"},
+	badValue:         {Status: http.StatusBadRequest, Detail: "the value of a header field has a control character"},
+	manyFields:       {Status: http.StatusRequestHeaderFieldsTooLarge, Detail: "there are too many header fields"},
+	longHead:         {Status: http.StatusRequestHeaderFieldsTooLarge, Detail: "the header is too large"},
+	noHost:           {Status: http.StatusBadRequest, Detail: "Host is missing"},
+	manyHosts:        {Status: http.StatusBadRequest, Detail: "there is more than one Host"},
+	badHost:          {Status: http.StatusBadRequest, Detail: "Host is invalid"},
+	badLength:        {Status: http.StatusBadRequest, Detail: "Content-Length is not a number"},
+	manyLengths:      {Status: http.StatusBadRequest, Detail: "there is more than one Content-Length"},
+	badCoding:        {Status: http.StatusBadRequest, Detail: "Transfer-Encoding is not chunked"},
+	unknownCoding:    {Status: http.StatusNotImplemented, Detail: "the transfer coding is not supported"},
+	oldCoding:        {Status: http.StatusBadRequest, Detail: "HTTP/1.0 has no Transfer-Encoding"},
+	lengthAndCoding:  {Status: http.StatusBadRequest, Detail: "there are both Content-Length and Transfer-Encoding"},
+	badExpect:        {Status: http.StatusExpectationFailed, Detail: "the expectation is not supported"},
+	badTrailer:       {Status: http.StatusBadRequest, Detail: "Trailer announces a field that cannot be one"},
 }
 
 // refusalHeader marks the head that stands for a refused one. Its value begins

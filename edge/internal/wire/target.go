@@ -36,6 +36,15 @@ func validTarget(method, target []byte) bool {
 	return validAuthority(rest[:path], false) && validPath(rest[path:])
 }
 
+// targetFault says what is wrong with a target that is not valid.
+func targetFault(target []byte) fault {
+	path, _, _ := bytes.Cut(target, []byte{'?'})
+	if len(path) > 0 && path[0] == '/' && !(all(path, inURI) && validPath(path)) {
+		return badPath
+	}
+	return badTarget
+}
+
 // cutScheme cuts http:// or https:// off.
 func cutScheme(target []byte) ([]byte, bool) {
 	for _, scheme := range [...]string{"http://", "https://"} {
