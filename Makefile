@@ -15,10 +15,10 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long serve release-check
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build every module, in the workspace and alone
 	go build work
@@ -51,6 +51,14 @@ bench: ## the benchmarks, short: everything runs, every answer is right
 bench-full: ## the benchmarks for real, into docs/benchmarks.md; on an idle machine
 	@SENTINEL_TEST_REDIS=process scripts/test-redis
 	go run ./bench -full -o docs/benchmarks.md
+
+bench-edge: ## the edge's benchmarks, short: every proxy that is there runs, every answer is right
+	@scripts/edge-bench-needs
+	go run ./edge/bench
+
+bench-edge-full: ## the edge beside nginx, HAProxy, Caddy and net/http, into docs/edge-benchmarks.md; on an idle machine
+	@scripts/edge-bench-needs caddy
+	go run ./edge/bench -full -o docs/edge-benchmarks.md
 
 proof: ## every promise under faults, contention, broken clocks and attack, into docs/proof.md; as root
 	@scripts/proof-needs

@@ -114,7 +114,7 @@ func newPolicy(s *Store, id string, q *quota) *Policy {
 // and RateLimit-Policy.
 func (p *Policy) Allow(w http.ResponseWriter, r *http.Request, client netip.Addr) (bool, proxy.Reason) {
 	var a bucket.Answer
-	if p.take(r, client, &a) {
+	if p.Take(r, client, &a) {
 		p.headers.set(w.Header(), &a)
 		return true, proxy.OK
 	}
@@ -122,8 +122,8 @@ func (p *Policy) Allow(w http.ResponseWriter, r *http.Request, client netip.Addr
 	return false, proxy.RateLimited
 }
 
-// take takes a token of the client's, if there is one.
-func (p *Policy) take(r *http.Request, client netip.Addr, a *bucket.Answer) bool {
+// Take takes a token of the client's, if there is one. What is left is in a.
+func (p *Policy) Take(r *http.Request, client netip.Addr, a *bucket.Answer) bool {
 	var room [maxKey]byte
 	return p.store.table.Take(p.store.now(), p.appendKey(room[:0], r, client), p.bucket, a)
 }

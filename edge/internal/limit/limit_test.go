@@ -135,7 +135,7 @@ func TestPolicyAgainstTheArithmetic(t *testing.T) {
 				time.Sleep(time.Duration(r.Int64N(int64(time.Second))))
 				var want, got bucket.Answer
 				state, want = rule.Decide(state, store.now(), true)
-				if p.take(request(), alice, &got); got != want {
+				if p.Take(request(), alice, &got); got != want {
 					t.Fatalf("%d at %d: %+v, want %+v", capacity, rate, got, want)
 				}
 			}
@@ -381,7 +381,7 @@ func TestAMillionClients(t *testing.T) {
 	var a bucket.Answer
 	r := request()
 	for i := range 1_000_000 {
-		p.take(r, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), &a)
+		p.Take(r, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), &a)
 	}
 	grown := heap() - before
 	if store.Len() != most || store.Overflowed() != 900_000 {
@@ -409,7 +409,7 @@ func TestAKnownClientAllocatesNothing(t *testing.T) {
 		for _, client := range []netip.Addr{alice, netip.MustParseAddr("2001:db8::1")} {
 			if n := testing.AllocsPerRun(100, func() {
 				var a bucket.Answer
-				p.take(r, client, &a)
+				p.Take(r, client, &a)
 			}); n > 0 {
 				t.Errorf("by %s, %v: %v allocations", name, client, n)
 			}
@@ -464,12 +464,12 @@ func BenchmarkTake(b *testing.B) {
 			var a bucket.Answer
 			for i := range addrs {
 				addrs[i] = netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-				p.take(r, addrs[i], &a)
+				p.Take(r, addrs[i], &a)
 			}
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if !p.take(r, addrs[i], &a) {
+				if !p.Take(r, addrs[i], &a) {
 					b.Fatal("refused")
 				}
 				if i++; i == clients {
