@@ -9,6 +9,7 @@ import (
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/explain"
+	"github.com/sentinelgo/sentinel/edge/internal/node"
 	"github.com/sentinelgo/sentinel/edge/internal/router"
 )
 
@@ -19,6 +20,10 @@ func (c *cli) check(call *command.Call, args []string) int {
 	loaded, code := c.load(call)
 	if loaded == nil {
 		return code
+	}
+	if err := node.CheckPolicies(loaded); err != nil {
+		c.faulty(call, err)
+		return exitConfig
 	}
 	if call.JSON {
 		return call.Print(verdict{File: c.file, OK: true, Routes: len(loaded.Routes), Backends: len(loaded.Pools), Hash: loaded.Hash()})

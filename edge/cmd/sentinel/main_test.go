@@ -29,6 +29,11 @@ func write(t *testing.T, text string) string {
 
 func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 	faulty := write(t, "routes: [{path: users, backend: b}]\nbackends: [{name: a}]\n")
+	const shared = "routes: [{path: /a, backend: a, rate_limit: {mode: distributed, policy: nobodys}}]\nbackends: [{name: a, url: \"http://a\"}]\n"
+	missing := write(t, "sentinel: missing.json\n"+shared)
+	policies := write(t, `{"app": {"redis_url": "redis://127.0.0.1:1", "jwt_secret": "tests-only-secret-0123456789abcdef0123456789"}, "policies": {"other": {"endpoint_id": "other", "algorithm": "token_bucket", "fail_mode": "fail_open",
+		"fallback_per_second": 1, "policy_version": 1, "capacity": 1, "refill_per_second": 1}}}`)
+	unknown := write(t, "sentinel: "+policies+"\n"+shared)
 	for _, test := range []struct {
 		args     string
 		code     int
@@ -43,7 +48,7 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"nonsense", exitConfig, "", `there is no command "nonsense"`},
 		{"check -nonsense", exitConfig, "", "flag provided but not defined: -nonsense; see sentinel help check"},
 		{"check -config", exitConfig, "", "flag needs an argument"},
-		{"check file.yaml", exitConfig, "", `"file.yaml" is one argument too many`},
+		{"check file.yaml", exitConfig, "", `"file.yaml" is one argument too many; a file is named by -config FILE; see sentinel help check`},
 
 		{"run -h", exitOK, "-pprof-allow-remote", ""},
 		{"run -nonsense", exitConfig, "", "see sentinel help run"},
@@ -56,6 +61,9 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"check -config " + faulty, exitConfig, "", ":1: routes[0].backend: there is no backend with this name; the names are a\n"},
 		{"check -config " + faulty, exitConfig, "", ":2: backends[0]: has no backend"},
 		{"check --json -config " + faulty, exitConfig, `"path": "routes[0].path"`, ""},
+		{"check -config " + missing, exitConfig, "", "missing.json: no such file"},
+		{"check -config " + unknown, exitConfig, "", `route /a uses policy "nobodys", which is not there`},
+		{"check -json -config " + unknown, exitConfig, `"ok": false`, ""},
 		{"check -config /nonsense.yaml", exitConfig, "", "no such file"},
 		{"check -json -config /nonsense.yaml", exitConfig, `"ok": false`, ""},
 

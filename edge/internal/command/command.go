@@ -120,11 +120,19 @@ func (c *Call) Parse(args []string, most int) (rest []string, code int, ok bool)
 			return rest, OK, true
 		}
 		if len(rest) == most {
-			return nil, c.Misuse(fmt.Errorf("%q is one argument too many", c.Flags.Arg(0))), false
+			return nil, c.Misuse(fmt.Errorf("%q is one argument too many%s", c.Flags.Arg(0), c.fileFlag(most))), false
 		}
 		rest = append(rest, c.Flags.Arg(0))
 		args = c.Flags.Args()[1:]
 	}
+}
+
+// fileFlag reminds who wrote a file's name alone of its flag.
+func (c *Call) fileFlag(most int) string {
+	if most > 0 || c.Flags.Lookup("config") == nil {
+		return ""
+	}
+	return "; a file is named by -config FILE"
 }
 
 // Misuse says what is wrong with the arguments.

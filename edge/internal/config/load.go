@@ -106,13 +106,13 @@ func document(data []byte) (root *yaml.Node, err error) {
 	case errors.Is(err, io.EOF):
 		return nil, Fault{Line: 1, Text: "the file is empty; it needs routes and backends"}
 	case err != nil:
-		return nil, syntax(err)
+		return nil, syntax(err, data)
 	}
 	switch err := d.Decode(&next); {
 	case err == nil:
 		return nil, Fault{Line: next.Line, Text: "a second document begins; a file has one"}
 	case !errors.Is(err, io.EOF):
-		return nil, syntax(err)
+		return nil, syntax(err, data)
 	}
 	root = doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
@@ -124,11 +124,26 @@ func document(data []byte) (root *yaml.Node, err error) {
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntax turns the parser's error into a fault.
-func syntax(err error) Fault {
+func syntax(err error, data []byte) Fault {
 	m := syntaxError.FindStringSubmatch(err.Error())
 	if m == nil {
 		return Fault{Line: 1, Text: "is no YAML: " + err.Error()}
 	}
 	line, _ := strconv.Atoi(m[1]) // no number: the whole file
-	return Fault{Line: line, Text: "is no YAML: " + m[2]}
+	f := Fault{Line: line, Text: "is no YAML: " + m[2]}
+	if tabbed(data, line) {
+		f.Text += "; indent with spaces, not with tabs"
+	}
+	return f
+}
+
+// tabbed reports whether a line, counted from 1, is indented with a tab.
+func tabbed(data []byte, line int) bool {
+	lines := bytes.Split(data, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	text := lines[line-1]
+	indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+	return bytes.IndexByte(indent, '\t') >= 0
 }

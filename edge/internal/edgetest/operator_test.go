@@ -1,8 +1,11 @@
 package edgetest
 
 import (
+	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,5 +86,40 @@ func TestRunningOutOfDescriptorsIsSaid(t *testing.T) {
 	line = e.line(func(s string) bool { return strings.Contains(s, "too many open files") })
 	if !strings.Contains(line, `"level":"WARN"`) {
 		t.Error(line)
+	}
+}
+
+// The library's file is another than the edge's: a reload reads both, and only
+// what has changed is a change.
+func TestAReloadReadsTheLibrarysFile(t *testing.T) {
+	a := startBackend(t, "a", "")
+	policies := filepath.Join(t.TempDir(), "policies.json")
+	write := func(capacity int) {
+		text := fmt.Sprintf(`{"app": {"redis_url": "memory://", "anonymous_cookie_secret": "tests-only-cookie-secret-0123456789abcdef"},
+"policies": {"p": {"endpoint_id": "p", "identity": "anonymous", "algorithm": "token_bucket", "fail_mode": "fail_closed",
+	"fallback_per_second": 1, "policy_version": 1, "capacity": %d, "refill_per_second": 0.001}}}`, capacity)
+		if err := os.WriteFile(policies, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(10)
+	e := startEdge(t, "sentinel: "+policies+"\nroutes: [{path: /*rest, backend: a, rate_limit: {mode: distributed, policy: p}}]\nbackends:\n"+pool("a", "", a))
+	quota := func() string { return get(t, e.url("/")).Header.Get("RateLimit-Policy") }
+	if got := quota(); !strings.Contains(got, "q=10") {
+		t.Fatalf("the quota is %s", got)
+	}
+	write(20)
+	e.signal(syscall.SIGHUP)
+	soon(t, "the policy is another", func() bool { return strings.Contains(quota(), "q=20") })
+	if got := e.metric("sentinel_edge_config_version"); got != 1 {
+		t.Errorf("the version of a file that has not changed is %v", got)
+	}
+	write(0)
+	e.signal(syscall.SIGHUP)
+	if line := e.line(func(s string) bool { return strings.Contains(s, "configuration refused") }); !strings.Contains(line, policies) {
+		t.Errorf("the file is not named: %s", line)
+	}
+	if got := quota(); !strings.Contains(got, "q=20") {
+		t.Errorf("after a faulty file the quota is %s", got)
 	}
 }

@@ -153,6 +153,8 @@ func (a *Answer) front(c *config.Config, bytes int) bool {
 		a.refuse("header_too_large", http.StatusRequestURITooLong, fmt.Sprintf("the URL has %d bytes; server.max_url_bytes is %d", bytes, c.Server.MaxURLBytes))
 	case a.Method == http.MethodConnect || a.Method == http.MethodTrace:
 		a.refuse("method_not_allowed", http.StatusMethodNotAllowed, a.Method+" is never forwarded")
+	case strings.ContainsFunc(a.Path, needsEscape):
+		a.refuse("bad_path", http.StatusBadRequest, "the path has a byte that must be escaped, as %20 for a space")
 	case a.Method == http.MethodOptions && a.Path == "*":
 		a.refuse("ok", http.StatusNoContent, "OPTIONS * is about the edge itself, which answers it")
 	default:
@@ -160,6 +162,10 @@ func (a *Answer) front(c *config.Config, bytes int) bool {
 	}
 	return true
 }
+
+// needsEscape reports whether a character stands in no path as itself. Of
+// control characters the router tells.
+func needsEscape(c rune) bool { return c == ' ' || c > 0x7f }
 
 func (a *Answer) found(c *config.Config, r *router.Router, m *router.Match, q Question, states []State) {
 	route := &c.Routes[m.Pattern]

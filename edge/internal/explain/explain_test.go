@@ -97,6 +97,8 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		{Question{URL: "/api/v1/orders/7"}, []string{"begins with /api/v1/orders, and ends there"}},
 		{Question{URL: "/api"}, []string{"begins with /api, and goes on with /v1/orders"}},
 		{Question{URL: "/users/../x"}, []string{"is answered 400 bad_path: the path has a segment . or .."}},
+		{Question{URL: "/users/a b"}, []string{"bad_path: the path has a byte that must be escaped, as %20 for a space"}},
+		{Question{URL: "/users/é"}, []string{"bad_path: the path has a byte that must be escaped"}},
 		{Question{URL: "/users/%zz"}, []string{"bad_path: the path has a % without two hexadecimal digits"}},
 		{Question{URL: "/users/\x1b[31m"}, []string{`GET "/users/\x1b[31m"`, "a control byte"}},
 		{Question{Method: "CONNECT", URL: "example.com:443"}, []string{"405 method_not_allowed: CONNECT is never forwarded"}},

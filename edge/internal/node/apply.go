@@ -106,15 +106,29 @@ func (n *node) limiter(r config.Route) proxy.Limiter {
 	return n.metrics.Counted(l.ID, n.limits.Policy(l.ID, l.Capacity, l.RefillRate, key))
 }
 
-// openPolicies opens the library's limiter when the first route asks for it, and
-// has it read its file again at a reload. It is the last thing that can fail.
-func (n *node) openPolicies(ctx context.Context, cfg *config.Config) error {
-	var uses []policy.Use
+// policiesOf is what the routes use of the library.
+func policiesOf(cfg *config.Config) (uses []policy.Use) {
 	for _, r := range cfg.Routes {
 		if r.RateLimit != nil && r.RateLimit.Mode == config.Distributed {
 			uses = append(uses, policy.Use{Route: r.Path, Policy: r.RateLimit.Policy})
 		}
 	}
+	return uses
+}
+
+// CheckPolicies says what is wrong with the library's file, if a configuration uses it:
+// what would keep it from being applied.
+func CheckPolicies(cfg *config.Config) error {
+	if uses := policiesOf(cfg); len(uses) > 0 {
+		return policy.Check(cfg.Sentinel, uses)
+	}
+	return nil
+}
+
+// openPolicies opens the library's limiter when the first route asks for it, and
+// has it read its file again at a reload. It is the last thing that can fail.
+func (n *node) openPolicies(ctx context.Context, cfg *config.Config) error {
+	uses := policiesOf(cfg)
 	switch {
 	case len(uses) == 0:
 		return nil

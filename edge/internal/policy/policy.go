@@ -10,9 +10,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -64,11 +66,17 @@ func Open(ctx context.Context, path string, uses []Use, o Options) (*Limiter, er
 	return &Limiter{l}, nil
 }
 
+// Check says what is wrong with the file at path for these uses. It connects to nothing.
+func Check(path string, uses []Use) error {
+	_, err := load(path, uses)
+	return err
+}
+
 // load reads a configuration that has all that is used.
 func load(path string, uses []Use) (*sentinel.Config, error) {
 	cfg, err := sentinel.LoadConfig(path)
 	if err != nil {
-		return nil, err
+		return nil, named(path, err)
 	}
 	var missing []error
 	for _, u := range uses {
@@ -80,6 +88,14 @@ func load(path string, uses []Use) (*sentinel.Config, error) {
 		return nil, errors.Join(missing...)
 	}
 	return cfg, nil
+}
+
+// named has each line of the library's faults begin with the file: the edge has two.
+func named(path string, err error) error {
+	if errors.As(err, new(*fs.PathError)) {
+		return err
+	}
+	return errors.New(path + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))
 }
 
 // Update reads the file at path, which may be another than before, and has the
