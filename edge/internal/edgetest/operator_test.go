@@ -95,7 +95,7 @@ func TestAReloadReadsTheLibrarysFile(t *testing.T) {
 	a := startBackend(t, "a", "")
 	policies := filepath.Join(t.TempDir(), "policies.json")
 	write := func(capacity int) {
-		text := fmt.Sprintf(`{"app": {"redis_url": "memory://", "anonymous_cookie_secret": "tests-only-cookie-secret-0123456789abcdef"},
+		text := fmt.Sprintf(`{"app": {"redis_url": "memory://", "jwt_secret": "tests-only-secret-0123456789abcdef", "anonymous_cookie_secret": "tests-only-cookie-secret-0123456789abcdef"},
 "policies": {"p": {"endpoint_id": "p", "identity": "anonymous", "algorithm": "token_bucket", "fail_mode": "fail_closed",
 	"fallback_per_second": 1, "policy_version": 1, "capacity": %d, "refill_per_second": 0.001}}}`, capacity)
 		if err := os.WriteFile(policies, []byte(text), 0o600); err != nil {
