@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"net/url"
 	"sync"
 	"time"
 
@@ -113,11 +112,7 @@ func (a *attempt) request() *http.Request {
 	x := a.x
 	backend := a.lease.Backend().URL()
 	out := x.r.WithContext(httptrace.WithClientTrace(a.ctx, &a.trace))
-	out.URL = &url.URL{
-		Scheme: backend.Scheme, Host: backend.Host,
-		Path: x.r.URL.Path, RawPath: x.r.URL.RawPath,
-		RawQuery: x.r.URL.RawQuery, ForceQuery: x.r.URL.ForceQuery,
-	}
+	out.URL = targetAt(x.r, x.record.Path, backend)
 	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
 	out.Header = requestHeader(x.r, x.peer, x.believed, x.record.ID, x.upgrade)
 	out.RequestURI, out.Close, out.GetBody = "", false, nil
@@ -240,8 +235,13 @@ func (a *attempt) remember(p *problem, err error) {
 // ours is the problem if the backend did not end the attempt by itself: the
 // client did something wrong or went away, or we ran out of time. Otherwise nil.
 func (a *attempt) ours() *problem {
-	fault, stopped, cut := a.x.body.blame()
 	cause := context.Cause(a.ctx)
+	if errors.Is(cause, errClientGone) {
+		// net/http says so before the read that has failed returns, and only that
+		// knows whether it was the end of a body that is too short.
+		a.x.body.wait()
+	}
+	fault, stopped, cut := a.x.body.blame()
 	switch {
 	case fault == &clientGone:
 		return a.x.gone()

@@ -242,6 +242,14 @@ func (b *body) hold() {
 // rest stops the body and returns when nobody reads it.
 func (b *body) rest() {
 	b.stop(errOver)
+	b.wait()
+}
+
+// wait returns when nobody reads the body.
+func (b *body) wait() {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.reading {

@@ -45,7 +45,7 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x.record = Record{
 		Start: time.Now(), ID: requestID(r.Header), Client: client,
-		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Proto: r.Proto,
+		Method: r.Method, Host: r.Host, Path: pathOf(r), Proto: r.Proto,
 	}
 	x.front.Header()["X-Request-Id"] = []string{x.record.ID}
 	x.body = bodyOf(r, &x.front, h.options.MaxBodyBytes, h.options.BodyIdle)
@@ -120,16 +120,18 @@ func (x *exchange) leave() {
 
 // find finds the route, or answers.
 func (x *exchange) find() bool {
-	var m router.Match
-	path := x.record.Path
-	if path == "" {
-		path = "/" // of http://host
+	if !sendable(x.r, x.record.Path) {
+		p := badPath
+		p.detail = whyUnsendable
+		x.answer(&p)
+		return false
 	}
-	switch x.snapshot.Router.Match(x.r.Method, path, &m) {
+	var m router.Match
+	switch x.snapshot.Router.Match(x.r.Method, x.record.Path, &m) {
 	case router.Found:
 	case router.MethodNotAllowed:
 		p := badMethod
-		p.detail, p.allow = "the route has no such method", m.Allow
+		p.detail, p.allow, p.last = "the route has no such method", m.Allow, false
 		x.answer(&p)
 		return false
 	case router.BadPath:
@@ -215,6 +217,9 @@ func (x *exchange) answer(p *problem) {
 		return
 	}
 	x.settle()
+	if p.last {
+		x.hangUp()
+	}
 	p.write(&x.front, x.r)
 }
 

@@ -226,7 +226,18 @@ func mayTrail(key string) bool {
 	case "Content-Length", "Content-Encoding", "Content-Type", "Content-Range", "Host", "Authorization", "Cookie", "Set-Cookie", "Max-Forwards":
 		return false
 	}
-	return !hopByHop(key) && !rebuilt(key) && !forwarding(key) && strings.IndexByte(key, '_') < 0
+	return !hopByHop(key) && !rebuilt(key) && !forwarding(key) && isName(key) && strings.IndexByte(key, '_') < 0
+}
+
+// isName reports whether a trailer's announced field can be one: net/http takes
+// any text there, and then does not send the request.
+func isName(key string) bool {
+	for i := range len(key) {
+		if c := key[i]; !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return key != ""
 }
 
 // validValue reports whether a trailer's value is fit to be sent on: net/http

@@ -18,6 +18,7 @@ type problem struct {
 	reason Reason
 	detail string // for the client; nothing that it sent
 	allow  string // the header's value; "" for none
+	last   bool   // nothing else that the connection says is to be believed
 	// retryAfter is when to come back; 0 if nobody knows.
 	retryAfter time.Duration
 	// outcome is what the request says about the backend that it had.
@@ -28,9 +29,9 @@ type problem struct {
 var (
 	notConfigured   = problem{status: http.StatusServiceUnavailable, reason: NotConfigured, detail: "the proxy has no configuration yet"}
 	noRoute         = problem{status: http.StatusNotFound, reason: NoRoute, detail: "no route for this path"}
-	badPath         = problem{status: http.StatusBadRequest, reason: BadPath}
+	badPath         = problem{status: http.StatusBadRequest, reason: BadPath, last: true}
 	badExpectation  = problem{status: http.StatusExpectationFailed, reason: BadRequest, detail: "the only expectation that can be met is 100-continue"}
-	badMethod       = problem{status: http.StatusMethodNotAllowed, reason: MethodNotAllowed, detail: "the proxy does not forward this method", allow: "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"}
+	badMethod       = problem{status: http.StatusMethodNotAllowed, reason: MethodNotAllowed, detail: "the proxy does not forward this method", allow: "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT", last: true}
 	tooLarge        = problem{status: http.StatusRequestEntityTooLarge, reason: BodyTooLarge, detail: "the request's body is too large"}
 	badBody         = problem{status: http.StatusBadRequest, reason: BadBody, detail: "the request's body is malformed or incomplete"}
 	slowBody        = problem{status: http.StatusRequestTimeout, reason: BadBody, detail: "the request's body did not arrive in time"}

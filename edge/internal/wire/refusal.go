@@ -9,7 +9,7 @@ import (
 
 // Refusal is what is wrong with a request.
 type Refusal struct {
-	Status int    // 400, 414, 417, 431, 501 or 505
+	Status int    // 400, 414, 417 or 431
 	Detail string // for the client and the log; it holds nothing that was sent
 	Path   bool   // it is the path that is wrong, in a form that no router gets to see
 }
@@ -45,13 +45,14 @@ const (
 	badTrailer
 )
 
-// faults are the refusals that there are.
+// faults are the refusals that there are. None is 501 or 505, which RFC 9110 has
+// for two of them: what clients do wrong must not ring the alarm that 5xx is.
 var faults = [...]Refusal{
 	badRequestLine:   {Status: http.StatusBadRequest, Detail: "the request line is malformed"},
 	badTarget:        {Status: http.StatusBadRequest, Detail: "the request target is malformed"},
 	badPath:          {Status: http.StatusBadRequest, Detail: "the path has a byte that must be escaped, or a bad escape", Path: true},
 	longTarget:       {Status: http.StatusRequestURITooLong, Detail: "the request target is too long"},
-	badVersion:       {Status: http.StatusHTTPVersionNotSupported, Detail: "the HTTP version is not supported"},
+	badVersion:       {Status: http.StatusBadRequest, Detail: "the HTTP version is not supported"},
 	bareLF:           {Status: http.StatusBadRequest, Detail: "a line does not end in CR LF"},
 	badField:         {Status: http.StatusBadRequest, Detail: "a header field has no colon"},
 	folded:           {Status: http.StatusBadRequest, Detail: "a header field is folded"},
@@ -66,7 +67,7 @@ var faults = [...]Refusal{
 	badLength:        {Status: http.StatusBadRequest, Detail: "Content-Length is not a number"},
 	manyLengths:      {Status: http.StatusBadRequest, Detail: "there is more than one Content-Length"},
 	badCoding:        {Status: http.StatusBadRequest, Detail: "Transfer-Encoding is not chunked"},
-	unknownCoding:    {Status: http.StatusNotImplemented, Detail: "the transfer coding is not supported"},
+	unknownCoding:    {Status: http.StatusBadRequest, Detail: "the transfer coding is not supported"},
 	oldCoding:        {Status: http.StatusBadRequest, Detail: "HTTP/1.0 has no Transfer-Encoding"},
 	lengthAndCoding:  {Status: http.StatusBadRequest, Detail: "there are both Content-Length and Transfer-Encoding"},
 	badExpect:        {Status: http.StatusExpectationFailed, Detail: "the expectation is not supported"},

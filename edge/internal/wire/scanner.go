@@ -79,7 +79,7 @@ func (s *scanner) scan(b []byte) (n int, empty bool) {
 
 // scanHead looks at a head. It returns its length if it is whole and may pass.
 func (s *scanner) scanHead(b []byte) (n int, empty bool) {
-	if s.first && len(b) > 0 && strings.HasPrefix(preface, string(b[:min(len(b), len(preface))])) {
+	if s.first && !s.head.afterEmpty && len(b) > 0 && strings.HasPrefix(preface, string(b[:min(len(b), len(preface))])) {
 		if len(b) >= len(preface) {
 			s.phase = opaque
 		}

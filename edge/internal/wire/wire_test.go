@@ -220,7 +220,7 @@ func TestHTTP2Passes(t *testing.T) {
 			t.Errorf("%s %s", resp.Proto, body)
 		}
 	}
-	if got := ask(t, addr, get+preface, 1); !slices.Equal(got, []string{"GET 0", "505 the HTTP version is not supported"}) {
+	if got := ask(t, addr, get+preface, 1); !slices.Equal(got, []string{"GET 0", "400 the HTTP version is not supported"}) {
 		t.Errorf("%q", got)
 	}
 }
