@@ -312,6 +312,7 @@ func (r *reader) pools(c *Config) map[string]int {
 		}
 		r.servers(p, path)
 		r.health(&p.Health, path+".health")
+		r.retry(&p.Retry, path+".retry")
 		slices.Sort(p.Breaker.FailureStatus)
 	}
 	return names
@@ -375,6 +376,12 @@ func (r *reader) health(h *Health, path string) {
 	}
 	if h.Timeout > h.Interval && r.fine(path+".timeout", path+".interval") {
 		r.at(path+".timeout", "is %s, longer than the interval of %s", duration(h.Timeout), duration(h.Interval))
+	}
+}
+
+func (r *reader) retry(t *Retry, path string) {
+	if t.Base > t.Cap && r.fine(path, path+".base", path+".cap") {
+		r.at(path+".base", "is %s, longer than the cap of %s", duration(t.Base), duration(t.Cap))
 	}
 }
 

@@ -131,6 +131,7 @@ type Pool struct {
 	Backends    []Backend // `url` is short for one, `urls` for several of weight 1
 	Health      Health
 	Breaker     Breaker
+	Retry       Retry
 	MaxInFlight int      // per backend; 0: no bound
 	RewriteHost bool     // `host: backend`; default `host: preserve`
 	Upgrades    []string // the protocols that may be switched to; default websocket
@@ -178,4 +179,30 @@ type Breaker struct {
 	OpenFor  time.Duration // 30s
 	// FailureStatus are the final statuses that count as failures: 502, 503, 504.
 	FailureStatus []int
+}
+
+// Scope is where another attempt goes.
+type Scope string
+
+// The scopes of retries.
+const (
+	SameBackend Scope = "same_backend" // the default
+	NextBackend Scope = "next_backend" // one that was not tried yet; if there is none, no attempt follows
+)
+
+// Retry is how often a request is sent, and when again.
+type Retry struct {
+	Attempts int // 3 in all; 1, or `off` in the place of the mapping, is no retry
+	Scope    Scope
+	// Base and Cap bound the wait before an attempt, of which a random part is waited:
+	// 25ms, twice as long before each further attempt, up to 250ms.
+	Base, Cap time.Duration
+	PerTry    time.Duration // `per_try_timeout`, to the response's headers; 0s: no more than the pool's other timeouts
+	Budget    RetryBudget
+}
+
+// RetryBudget bounds the retries of a pool.
+type RetryBudget struct {
+	Percent int // 20 of a hundred requests that wait for a backend
+	Least   int // 3 at once in any case; `min` in the file
 }

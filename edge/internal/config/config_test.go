@@ -183,12 +183,12 @@ func TestEveryFieldIsRead(t *testing.T) {
 	p.Backends = nil
 	if want := (Pool{
 		Name: "one", Balance: LeastConnections, Health: Health{HealthHTTP, "/h?x=1", 10 * time.Second, 10 * time.Second, 1, 9, [2]int{204, 204}},
-		Breaker: Breaker{Failures: -1, OpenFor: time.Second, FailureStatus: []int{500, 504}}, MaxInFlight: 9, RewriteHost: true,
+		Breaker: Breaker{Failures: -1, OpenFor: time.Second, FailureStatus: []int{500, 504}}, Retry: Retry{2, NextBackend, time.Millisecond, 2 * time.Second, 3 * time.Second, RetryBudget{0, 9}}, MaxInFlight: 9, RewriteHost: true,
 		DialTimeout: time.Second, TLSTimeout: time.Second, ResponseTimeout: time.Second, IdleTimeout: time.Second, MaxIdle: 1, Line: 35,
 	}); !reflect.DeepEqual(p, want) {
 		t.Errorf("pool\n%+v, want\n%+v", p, want)
 	}
-	if p := c.Pools[1]; p.Balance != PowerOfTwo || p.Health.Type != HealthOff || len(p.Backends) != 2 || p.Backends[1].URL.Host != "10.0.0.2:80" {
+	if p := c.Pools[1]; p.Balance != PowerOfTwo || p.Health.Type != HealthOff || p.Retry.Attempts != 1 || len(p.Backends) != 2 || p.Backends[1].URL.Host != "10.0.0.2:80" {
 		t.Errorf("pool %+v", p)
 	}
 }

@@ -56,6 +56,7 @@ func defaultPool(line int) Pool {
 			Status:   [2]int{200, 399},
 		},
 		Breaker:         Breaker{Failures: 5, OpenFor: 30 * time.Second, FailureStatus: []int{502, 503, 504}},
+		Retry:           defaultRetry(),
 		Upgrades:        []string{"websocket"},
 		DialTimeout:     2 * time.Second,
 		TLSTimeout:      5 * time.Second,
@@ -63,6 +64,16 @@ func defaultPool(line int) Pool {
 		IdleTimeout:     55 * time.Second,
 		MaxIdle:         256,
 		Line:            line,
+	}
+}
+
+func defaultRetry() Retry {
+	return Retry{
+		Attempts: 3,
+		Scope:    SameBackend,
+		Base:     25 * time.Millisecond,
+		Cap:      250 * time.Millisecond,
+		Budget:   RetryBudget{Percent: 20, Least: 3},
 	}
 }
 
@@ -236,6 +247,7 @@ func (c *Config) poolFields(p *Pool) []field {
 		choiceField("balance", &p.Balance, RoundRobin, LeastConnections, PowerOfTwo),
 		objectField("health", p.Health.fields()),
 		objectField("breaker", p.Breaker.fields()),
+		{"retry", p.Retry.read, func() *yaml.Node { return render(p.Retry.fields()) }},
 		wholeField("max_in_flight", &p.MaxInFlight, 0, 1_000_000),
 		{"host", func(v value) {
 			host := "preserve"
@@ -311,5 +323,31 @@ func (b *Breaker) fields() []field {
 		}},
 		durationField("open_for", &b.OpenFor, shortest, longest),
 		listField("failure_status", "statuses from 400 to 599", "!!int", &b.FailureStatus, failureStatus, strconv.Itoa),
+	}
+}
+
+func (r *Retry) fields() []field {
+	return []field{
+		wholeField("attempts", &r.Attempts, 1, 10),
+		choiceField("scope", &r.Scope, SameBackend, NextBackend),
+		durationField("base", &r.Base, shortest, hour),
+		durationField("cap", &r.Cap, shortest, hour),
+		durationField("per_try_timeout", &r.PerTry, 0, longest),
+		objectField("budget", []field{
+			wholeField("percent", &r.Budget.Percent, 0, 100),
+			wholeField("min", &r.Budget.Least, 0, 1_000_000),
+		}),
+	}
+}
+
+// read reads the mapping, or `off`, which is short for a single attempt.
+func (r *Retry) read(v value) {
+	switch {
+	case v.node.Kind == yaml.MappingNode:
+		v.mapping(r.fields())
+	case v.node.Value == "off":
+		r.Attempts = 1
+	default:
+		v.not("off, or a mapping with " + keys(r.fields()))
 	}
 }

@@ -80,14 +80,40 @@ func (n *node) snapshot(ctx context.Context, cfg *config.Config, version int64) 
 	s := &proxy.Snapshot{Version: version, Router: routes, Routes: make([]proxy.Route, len(cfg.Routes))}
 	// From here on nothing can fail: a generation counts as one from its beginning.
 	s.Backends = n.registry.Generation(cfg.Pools, longest(cfg))
+	budgets := n.budgets(cfg)
 	for i, r := range cfg.Routes {
 		p := poolOf(cfg, r.Backend)
 		s.Routes[i] = proxy.Route{
 			Pattern: r.Path, Pool: s.Backends.Pool(r.Backend), PoolName: r.Backend, Limit: n.limiter(r), Timeout: r.Timeout,
 			RewriteHost: p.RewriteHost, Upgrades: p.Upgrades, FailureStatus: p.Breaker.FailureStatus,
+			Retry: retryOf(p.Retry, budgets[r.Backend]),
 		}
 	}
 	return s, nil
+}
+
+// budgets are the pools', each the one that a pool of this name had before: what it
+// counts is still under way.
+func (n *node) budgets(cfg *config.Config) map[string]*proxy.Budget {
+	all := make(map[string]*proxy.Budget, len(cfg.Pools))
+	if old := n.current.Load(); old != nil {
+		for _, r := range old.snapshot.Routes {
+			all[r.PoolName] = r.Retry.Budget
+		}
+	}
+	for _, p := range cfg.Pools {
+		if all[p.Name] == nil {
+			all[p.Name] = new(proxy.Budget)
+		}
+	}
+	return all
+}
+
+func retryOf(r config.Retry, b *proxy.Budget) proxy.Retry {
+	return proxy.Retry{
+		Attempts: r.Attempts, NextBackend: r.Scope == config.NextBackend, Base: r.Base, Cap: r.Cap, PerTry: r.PerTry,
+		Percent: r.Budget.Percent, Least: r.Budget.Least, Budget: b,
+	}
 }
 
 // limiter is a route's; nil if it has none.

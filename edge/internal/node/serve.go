@@ -60,6 +60,7 @@ func (n *node) stop(signals <-chan os.Signal) int {
 func (n *node) drain(ctx context.Context, grace time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
+	n.handler.Drain()
 	n.server.SetKeepAlivesEnabled(false) // what is answered from now on says Connection: close
 	err := n.server.Shutdown(ctx)
 	for err == nil && n.handler.Tunnels() > 0 && ctx.Err() == nil {

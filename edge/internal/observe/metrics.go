@@ -22,6 +22,8 @@ type Metrics struct {
 	requests    *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
 	attempts    *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	exhausted   prometheus.Counter
 	transitions *prometheus.CounterVec
 	decisions   *prometheus.CounterVec
 
@@ -67,8 +69,16 @@ func NewMetrics(r prometheus.Registerer, now func() View, log *AccessLog) (*Metr
 		}, []string{"route"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sentinel_edge_upstream_attempts_total",
-			Help: "Requests that were given to a backend, by how that ended. http.Transport may send one of them twice, on a kept connection that turns out to be closed.",
+			Help: "Requests that were given to a backend, by how that ended: the request's reason, or a status after which it was sent again. What http.Transport sends twice by itself, because a kept connection turns out to be closed, is counted twice.",
 		}, []string{"backend", "result"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sentinel_edge_retries_total",
+			Help: "Attempts that followed on another, by how that one failed: a reason, or the status. What http.Transport sends again by itself is not among them.",
+		}, []string{"reason"}),
+		exhausted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sentinel_edge_retry_budget_exhausted_total",
+			Help: "Requests that were not sent again because the pool had as many retries under way as it may have.",
+		}),
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sentinel_breaker_transitions_total",
 			Help: transitionHelp,
@@ -76,7 +86,7 @@ func NewMetrics(r prometheus.Registerer, now func() View, log *AccessLog) (*Metr
 	}
 	m.decisions = newDecisions()
 	m.known.Store(&map[request]*series{})
-	return m, errors.Join(r.Register(m.requests), r.Register(m.seconds), r.Register(m.attempts),
+	return m, errors.Join(r.Register(m.requests), r.Register(m.seconds), r.Register(m.attempts), r.Register(m.retries), r.Register(m.exhausted),
 		r.Register(m.transitions), r.Register(m.decisions), r.Register(&gauges{now, log}))
 }
 
@@ -93,8 +103,23 @@ func (m *Metrics) Ended(r *proxy.Record) {
 	s.requests.Inc()
 	s.seconds.Observe(r.Duration.Seconds())
 	if s.attempts != nil {
-		s.attempts.Add(float64(r.Attempts))
+		s.attempts.Add(float64(r.Attempts - m.retried(r)))
 	}
+	if r.BudgetSpent {
+		m.exhausted.Inc()
+	}
+}
+
+// retried counts the attempts on which others followed, and returns how often
+// they were sent.
+func (m *Metrics) retried(r *proxy.Record) int {
+	wires := 0
+	for _, t := range r.Retried {
+		m.retries.WithLabelValues(t.Reason).Inc()
+		m.attempts.WithLabelValues(t.Backend, t.Reason).Add(float64(t.Wires))
+		wires += t.Wires
+	}
+	return wires
 }
 
 func (m *Metrics) learn(key request) *series {

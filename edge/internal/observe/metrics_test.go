@@ -43,7 +43,7 @@ func TestEachEndedRequestIsCountedByItsKind(t *testing.T) {
 # TYPE sentinel_edge_requests_total counter
 sentinel_edge_requests_total{code="200",method="GET",route="/users/:id"} 2
 sentinel_edge_requests_total{code="404",method="OTHER",route="none"} 1
-# HELP sentinel_edge_upstream_attempts_total Requests that were given to a backend, by how that ended. http.Transport may send one of them twice, on a kept connection that turns out to be closed.
+# HELP sentinel_edge_upstream_attempts_total Requests that were given to a backend, by how that ended: the request's reason, or a status after which it was sent again. What http.Transport sends twice by itself, because a kept connection turns out to be closed, is counted twice.
 # TYPE sentinel_edge_upstream_attempts_total counter
 sentinel_edge_upstream_attempts_total{backend="10.0.0.1:80",result="ok"} 2
 # HELP sentinel_edge_backend_up 1 if the backend may be chosen by its health, 0 if its checks have failed.

@@ -18,6 +18,7 @@ import (
 var (
 	errDeadline   = errors.New("proxy: the time of the request is over")
 	errClientGone = errors.New("proxy: the client has closed the connection")
+	errTry        = errors.New("proxy: the time of the attempt is over")
 )
 
 // attempt is one try to have a request answered by one backend.
@@ -28,13 +29,17 @@ type attempt struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer   // cancels when the time is over; nil: there is no such time
+	try     *time.Timer   // cancels when the attempt's own time is over; nil: it has none
 	undo    []func() bool // what ends with the attempt
 	unwatch func()
 	wires   int // connections that it was sent on; net/http sends again by itself what a kept connection did not take
 
-	trace httptrace.ClientTrace
+	upload upload // the request's body, if it has one
+	trace  httptrace.ClientTrace
+
 	mu    sync.Mutex
 	over  bool // nothing that comes before the response is passed on any more
+	hints hints
 }
 
 // attempt begins one. Its end is to be called.
@@ -51,13 +56,18 @@ func (x *exchange) attempt(lease *upstream.Lease) *attempt {
 	if !x.deadline.IsZero() {
 		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.cancel(errDeadline) })
 	}
+	if d := x.route.Retry.PerTry; d > 0 && x.replayable() && x.repeatable() {
+		a.try = time.AfterFunc(d, func() { a.cancel(errTry) })
+	}
+	a.hints.wait = x.another()
 	a.trace.GotConn = a.gotConn
 	a.trace.Got1xxResponse = a.got1xx
 	if b := x.body; b != nil {
-		a.undo = append(a.undo, context.AfterFunc(a.ctx, func() { b.stop(context.Cause(a.ctx)) }))
+		a.upload.open(x)
+		a.undo = append(a.undo, context.AfterFunc(a.ctx, func() { a.upload.stop(context.Cause(a.ctx)) }))
 		if b.waiting() {
-			a.trace.GotFirstResponseByte = b.answerBegins
-			a.trace.Got100Continue = b.wanted
+			a.trace.GotFirstResponseByte = func() { b.answerBegins(a.upload.round) }
+			a.trace.Got100Continue = func() { b.wanted(a.upload.round) }
 			b.onContinue(a.tellContinue)
 		}
 	}
@@ -65,7 +75,9 @@ func (x *exchange) attempt(lease *upstream.Lease) *attempt {
 }
 
 // end lets go of all that the attempt has. The response's body is closed by then.
+// Further calls do nothing.
 func (a *attempt) end() {
+	a.upload.end()
 	a.inTime()
 	for _, undo := range a.undo {
 		undo()
@@ -76,10 +88,13 @@ func (a *attempt) end() {
 	a.cancel(errOver)
 }
 
-// inTime ends the time limit.
+// inTime ends the time limits.
 func (a *attempt) inTime() {
 	if a.timer != nil {
 		a.timer.Stop()
+	}
+	if a.try != nil {
+		a.try.Stop()
 	}
 }
 
@@ -121,13 +136,27 @@ func (a *attempt) request() *http.Request {
 	}
 	out.Body, out.Trailer, out.TransferEncoding = http.NoBody, nil, nil
 	if x.body != nil {
-		out.Body = x.body
-		if out.ContentLength < 0 {
-			out.TransferEncoding = []string{"chunked"} // or net/http waits for a first byte
-			out.Trailer = x.body.went
-		}
+		a.attach(out)
 	}
 	return out
+}
+
+// attach gives the request its body. One of which all is known has a length, unless
+// a trailer is to follow.
+func (a *attempt) attach(out *http.Request) {
+	x := a.x
+	out.Body = &a.upload
+	switch {
+	case out.ContentLength >= 0:
+	case x.whole && len(x.body.went) == 0:
+		out.ContentLength = int64(len(x.kept.data))
+		if out.ContentLength == 0 {
+			out.Body = http.NoBody
+		}
+	default:
+		out.TransferEncoding = []string{"chunked"} // or net/http waits for a first byte
+		out.Trailer = x.body.went
+	}
 }
 
 // gotConn is called on the goroutine of roundTrip.
@@ -145,7 +174,7 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 // attempt was cancelled.
 func (a *attempt) backendGone() {
 	if a.ctx.Err() == nil {
-		a.x.body.stop(errUpstreamDied)
+		a.upload.stop(errUpstreamDied)
 	}
 }
 
@@ -156,10 +185,10 @@ func (a *attempt) got1xx(status int, h textproto.MIMEHeader) error {
 		return nil
 	}
 	if a.x.body != nil {
-		a.x.body.answerWasInterim()
+		a.x.body.answerWasInterim(a.upload.round)
 	}
 	if a.x.r.ProtoAtLeast(1, 1) {
-		a.inform(status, h)
+		a.hint(status, h)
 	}
 	return nil
 }
@@ -249,7 +278,7 @@ func (a *attempt) ours() *problem {
 		return fault
 	case errors.Is(cause, errDeadline) && errors.Is(stopped, errDeadline) && cut:
 		return &clientTimedOut
-	case errors.Is(cause, errDeadline):
+	case errors.Is(cause, errDeadline), errors.Is(cause, errTry):
 		return &timedOut
 	case cause != nil:
 		return a.x.gone()

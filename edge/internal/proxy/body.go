@@ -32,8 +32,6 @@ const (
 // It remembers whose fault an end was, which no error of the transport tells. And
 // it has deadlines: one for each read, so that a client may take hours as long as
 // it goes on sending.
-//
-// Its Close does nothing: the body is net/http's to close.
 type body struct {
 	from  io.ReadCloser
 	r     *http.Request
@@ -48,6 +46,8 @@ type body struct {
 	changed sync.Cond
 	expect  continuing
 	reading bool     // a read of the client's connection is under way
+	asked   bool     // somebody has wanted to read it
+	round   int      // of the attempt that may read it, see again
 	ended   bool     // the client has sent all of it
 	held    bool     // the backend has answered, and reads no more
 	stopped error    // no more is to be read, and why
@@ -88,15 +88,18 @@ func announced(trailer http.Header) http.Header {
 	return t
 }
 
-// Read is for one goroutine at a time: the transport's.
-func (b *body) Read(p []byte) (int, error) {
+// Read is for one goroutine at a time, and for before the first attempt.
+func (b *body) Read(p []byte) (int, error) { return b.read(0, p) }
+
+// read is Read for the attempt of a round.
+func (b *body) read(round int, p []byte) (int, error) {
 	if b.paced {
 		p = b.pace.of(p)
 	}
 	if int64(len(p))-1 > b.left {
 		p = p[:b.left+1] // one too many is enough to know
 	}
-	err := b.begin()
+	err := b.begin(round)
 	if err != nil {
 		return 0, err
 	}
@@ -108,17 +111,19 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.end(n, err)
 }
 
-// Close does nothing.
-func (b *body) Close() error { return nil }
-
 // begin waits until the client's connection may be read, and sets the deadline.
-func (b *body) begin() error {
+func (b *body) begin(round int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for (b.held || b.expect == answering) && b.stopped == nil && b.fault == nil {
+	if round == b.round {
+		b.asked = true
+	}
+	for (b.held || b.expect == answering) && b.stopped == nil && b.fault == nil && round == b.round {
 		b.changed.Wait()
 	}
 	switch {
+	case round != b.round:
+		return errOver
 	case b.stopped != nil:
 		return b.stopped
 	case b.fault != nil:
@@ -192,18 +197,18 @@ func (b *body) faultOf(err error) *problem {
 
 // answerBegins tells that the first byte of a response has come: whether the
 // body is wanted will be known when the response is.
-func (b *body) answerBegins() { b.turn(answering, expected) }
+func (b *body) answerBegins(round int) { b.turn(round, answering, expected) }
 
 // answerWasInterim tells that it was a 1xx other than 100.
-func (b *body) answerWasInterim() { b.turn(expected, answering) }
+func (b *body) answerWasInterim(round int) { b.turn(round, expected, answering) }
 
 // wanted tells that the backend has sent a 100.
-func (b *body) wanted() { b.turn(continued, expected, answering) }
+func (b *body) wanted(round int) { b.turn(round, continued, expected, answering) }
 
-func (b *body) turn(to continuing, from ...continuing) {
+func (b *body) turn(round int, to continuing, from ...continuing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if slices.Contains(from, b.expect) {
+	if round == b.round && slices.Contains(from, b.expect) {
 		b.expect = to
 		b.changed.Broadcast()
 	}
@@ -221,6 +226,20 @@ func (b *body) waiting() bool {
 func (b *body) stop(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.halt(why)
+}
+
+// stopIn is stop, if it is still the attempt of this round that has the body.
+func (b *body) stopIn(round int, why error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if round == b.round {
+		b.halt(why)
+	}
+}
+
+// halt is stop for who holds the lock.
+func (b *body) halt(why error) {
 	if b.ended || b.stopped != nil || b.fault != nil {
 		return
 	}
@@ -229,6 +248,43 @@ func (b *body) stop(why error) {
 		_ = b.front.control.SetReadDeadline(past)
 	}
 	b.changed.Broadcast()
+}
+
+// current is the round of the attempt that may read the body.
+func (b *body) current() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.round
+}
+
+// untouched reports whether nobody has wanted to read any of it: another attempt
+// may send what one before did not.
+func (b *body) untouched() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fresh()
+}
+
+// fresh is untouched for who holds the lock.
+func (b *body) fresh() bool {
+	return !b.asked && b.fault == nil && (b.stopped == nil || errors.Is(b.stopped, errUpstreamDied))
+}
+
+// again gives an untouched body to another attempt, as if there had been none
+// before, and reports whether it was untouched. The one before gets nothing of it.
+func (b *body) again() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.fresh() {
+		return false
+	}
+	b.round++
+	b.stopped, b.held = nil, false
+	if b.expect != notExpected {
+		b.expect = expected
+	}
+	b.changed.Broadcast()
+	return true
 }
 
 // hold has further reads wait until the body is stopped: an error would have the

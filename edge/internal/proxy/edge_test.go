@@ -198,6 +198,7 @@ func (e *edge) listen(bare bool) {
 func (e *edge) close() {
 	e.handler.CloseTunnels()
 	e.server.Close()
+	e.eventually("what was kept of bodies is not given back", func() bool { return e.handler.memory.used.Load() == 0 })
 	if old := e.handler.Swap(nil); old != nil {
 		select {
 		case <-old.Unused():

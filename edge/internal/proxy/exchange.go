@@ -20,7 +20,9 @@ type exchange struct {
 	h     *Handler
 	r     *http.Request
 	front front
-	body  *body // nil: the request has none
+	body  *body   // nil: the request has none
+	kept  *buffer // of the body; nil: nothing
+	whole bool    // kept is all of it
 
 	peer     netip.Addr
 	believed bool      // the peer is trusted
@@ -73,13 +75,15 @@ func (x *exchange) serve() {
 		x.answer(&tooLarge)
 		return
 	}
+	if p := x.readAhead(); p != nil {
+		x.answer(p)
+		return
+	}
 	lease, refusal, retryAfter := x.route.Pool.Acquire()
-	x.leave()
 	if lease == nil {
 		x.answer(noLease(refusal, retryAfter))
 		return
 	}
-	defer lease.Done()
 	x.forward(lease)
 }
 
@@ -187,22 +191,14 @@ func (r *refusing) Write(p []byte) (int, error) {
 	return r.front.Write(p)
 }
 
-// forward has the backend answer. It is here that a second attempt would
-// follow on a first, with another lease, before anything is relayed.
+// forward has a backend answer, in as many attempts as that takes.
 func (x *exchange) forward(lease *upstream.Lease) {
-	x.record.Backend, x.record.Breaker = lease.Backend().Name(), breaker.Closed.String()
-	if lease.Probe() {
-		x.record.Breaker = breaker.HalfOpen.String()
+	t := tries{x: x, lease: lease}
+	defer t.end()
+	t.share.begin(x.route.Retry.Budget)
+	for t.attempt(); t.again(); t.attempt() {
 	}
-	a := x.attempt(lease)
-	defer a.end()
-	resp, failed := a.roundTrip() //nolint:bodyclose // relay closes it
-	if failed != nil {
-		lease.Report(failed.outcome)
-		x.answer(failed)
-		return
-	}
-	x.relay(a, resp)
+	t.answer()
 }
 
 // answer ends the request with a problem: as a response if none has begun and
@@ -278,6 +274,7 @@ func (x *exchange) end() {
 	}
 	x.leave()
 	x.endBody()
+	x.kept.free()
 	if !x.hijacked && !x.aborted {
 		x.front.end()
 	}

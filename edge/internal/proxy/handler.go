@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -41,6 +42,9 @@ type Handler struct {
 	current  atomic.Pointer[Snapshot]
 	tunnels  tunnels
 	stopping atomic.Bool
+	memory   *memory
+	drain    sync.Once
+	draining chan struct{} // closed when nothing is tried again any more
 }
 
 // New returns a handler without configuration: until there is one, everything
@@ -49,12 +53,17 @@ func New(o Options) *Handler {
 	if o.MaxBodyBytes <= 0 || o.BodyIdle <= 0 || o.WriteIdle <= 0 || o.TunnelIdle <= 0 {
 		panic("proxy: Options need MaxBodyBytes, BodyIdle, WriteIdle and TunnelIdle above 0")
 	}
-	h := &Handler{options: o, trusted: o.TrustedProxies, log: o.Logger}
+	h := &Handler{options: o, trusted: o.TrustedProxies, log: o.Logger, memory: newMemory(maxMemory), draining: make(chan struct{})}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	return h
 }
+
+// Drain has no request tried again from now on; what waits for another attempt gets
+// the answer that there is. It is for the beginning of a graceful stop. Further
+// calls do nothing.
+func (h *Handler) Drain() { h.drain.Do(func() { close(h.draining) }) }
 
 // Swap has all requests that begin from now on use next, which may be nil, and
 // returns what those before had, which may be nil. It is not to be given a snapshot a second

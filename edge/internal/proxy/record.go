@@ -23,12 +23,21 @@ type Record struct {
 	Upstream      time.Duration // spent waiting for backends' headers
 	Backend       string        // the last one's name
 	Pool          string
-	Attempts      int
+	Attempts      int // how often it was sent; net/http does that twice by itself where a kept connection has ended
 	RetryDelay    time.Duration
-	Breaker       string // the state of the backend's breaker when it was chosen
+	Retried       []Retried // the attempts on which another followed
+	BudgetSpent   bool      // a retry would have followed, had the pool's budget allowed it
+	Breaker       string    // the state of the backend's breaker when it was chosen
 	ConfigVersion int64
 	Proto         string
 	Upgrade       string // the protocol that was switched to
+}
+
+// Retried is an attempt that was made good by another.
+type Retried struct {
+	Backend string
+	Reason  string // a Reason, or the status that it was answered with
+	Wires   int    // connections that it was sent on, see Attempts
 }
 
 // Observer sees every request that has ended, on the request's goroutine: it

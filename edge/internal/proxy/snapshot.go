@@ -34,6 +34,7 @@ type Route struct {
 	RewriteHost   bool
 	Upgrades      []string
 	FailureStatus []int // what counts on the backend's breaker
+	Retry         Retry
 }
 
 // Limiter says whether a request may go on, before a backend is chosen.

@@ -22,6 +22,25 @@ func (l *Lease) Backend() *Backend { return l.backend }
 // the backend is back.
 func (l *Lease) Probe() bool { return l.pass.Probe() }
 
+// Passes reports whether the same request may go to the backend once more: it is
+// still up, and nobody else has found so much amiss that its breaker opened.
+func (l *Lease) Passes() bool {
+	if !standing(l.backend.standing.Load()).eligible() {
+		return false
+	}
+	if l.pass == (breaker.Pass{}) {
+		return true
+	}
+	switch l.backend.breaker.State() {
+	case breaker.Closed:
+		return true
+	case breaker.HalfOpen:
+		return l.pass.Probe()
+	default:
+		return false
+	}
+}
+
 // Report tells the breaker how the request ended. The first report counts,
 // further ones do nothing, and so does one after Done. A stream reports when
 // its headers are there: a breaker's probe is not to last as long as it does.

@@ -143,6 +143,19 @@ func (p *Pool) acquire(room []candidate, except []*Backend) (*Lease, Refusal, ti
 	return nil, max(why, NoBackend), 0 // others had the last places, or there is no member
 }
 
+// Ready reports whether Acquire would find a backend, and takes none. By the time
+// of an Acquire another caller may have been faster.
+func (p *Pool) Ready(except ...*Backend) bool {
+	now := p.registry.now()
+	for i := range p.members {
+		m := &p.members[i]
+		if m.weight > 0 && !slices.Contains(except, m.backend) && p.obstacle(m.backend, m.backend.inFlight.Load(), now) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // try takes the next of among, or says why another caller was faster.
 func (p *Pool) try(among []candidate, now time.Duration) (*Lease, Refusal) {
 	i := p.pick(among)
