@@ -23,9 +23,9 @@ func TestAReloadChangesRoutesAndKeepsWhatIsInFlight(t *testing.T) {
 
 	e.write(t, "routes: [{path: /new, backend: a}]\nbackends:\n"+pool("a", "", b))
 	e.signal(syscall.SIGHUP)
-	soon(t, "the new route is there", func() bool { return get(t, e.url("/new")).StatusCode == http.StatusOK })
-	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("a route that is gone: %s", resp.Status)
+	soon(t, "the old route is gone", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusNotFound })
+	if resp := get(t, e.url("/new")); resp.StatusCode != http.StatusOK {
+		t.Errorf("the new route: %s", resp.Status)
 	}
 	if body, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(body), "chunk") != 20 {
 		t.Errorf("what was in flight: %q, %v", body, err)
