@@ -279,7 +279,7 @@ func (t *tries) keep() bool {
 	}
 	kept, whole, err := t.x.h.memory.fill(t.resp.Body, length)
 	if err != nil {
-		failed := t.last.truncation()
+		failed := t.last.truncation(err)
 		t.drop()
 		t.failed = failed
 		return failed.outcome == breaker.Failure
