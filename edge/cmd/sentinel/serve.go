@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
@@ -40,7 +44,17 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		f.Build, f.Logger = o.Version, slog.New(slog.NewJSONHandler(call.Err, nil))
 		o.Feed = follow.New(f)
 	}
+	settle(call.Err)
 	return node.Run(context.Background(), o)
+}
+
+// settle sets what belongs to the whole process. Whoever reads the log may go away: a
+// write fails then, and nothing more. What net/http says of a connection that
+// carries no request goes to the standard logger, and from there to the log.
+func settle(to io.Writer) {
+	signal.Ignore(syscall.SIGPIPE)
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(slog.NewJSONHandler(to, nil), slog.LevelWarn).Writer())
 }
 
 func hostname() string {

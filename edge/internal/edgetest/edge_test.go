@@ -37,13 +37,19 @@ func launchEdge(t testing.TB, yaml string, args ...string) *edge {
 	e := &edge{file: filepath.Join(t.TempDir(), "edge.yaml")}
 	e.write(t, yaml)
 	e.process = start(t, "sentinel", append([]string{"run", "-config", e.file}, args...)...)
+	e.listening(t)
+	return e
+}
+
+// listening waits until it says where it listens.
+func (e *edge) listening(t testing.TB) {
+	t.Helper()
 	var at struct{ Traffic, Admin string }
 	line := e.line(func(s string) bool { return strings.Contains(s, `"msg":"listening"`) })
 	if err := json.Unmarshal([]byte(line), &at); err != nil {
 		t.Fatal(err)
 	}
 	e.addr, e.admin = at.Traffic, at.Admin
-	return e
 }
 
 // write replaces its file; a reload reads it.

@@ -1,7 +1,9 @@
 package edgetest
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -73,17 +75,15 @@ func TestRunningOutOfDescriptorsIsSaid(t *testing.T) {
 	e := &edge{file: t.TempDir() + "/edge.yaml"}
 	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", ", health: {type: off}", silent(t)))
 	e.process = startProgram(t, "sentinel", "/bin/sh", "-c", `ulimit -n 32; exec "$0" run -config "$1"`, command(t, "sentinel"), e.file)
-	line := e.line(func(s string) bool { return strings.Contains(s, `"msg":"listening"`) })
-	_, addr, _ := strings.Cut(line, `"traffic":"`)
-	addr, _, _ = strings.Cut(addr, `"`)
+	e.listening(t)
 	for range 40 {
-		c, err := net.DialTimeout("tcp", addr, time.Second) //nolint:noctx // loopback
+		c, err := net.DialTimeout("tcp", e.addr, time.Second) //nolint:noctx // loopback
 		if err != nil {
 			break // the queue is full
 		}
 		defer c.Close()
 	}
-	line = e.line(func(s string) bool { return strings.Contains(s, "too many open files") })
+	line := e.line(func(s string) bool { return strings.Contains(s, "too many open files") })
 	if !strings.Contains(line, `"level":"WARN"`) {
 		t.Error(line)
 	}
@@ -121,5 +121,58 @@ func TestAReloadReadsTheLibrarysFile(t *testing.T) {
 	}
 	if got := quota(); !strings.Contains(got, "q=20") {
 		t.Errorf("after a faulty file the quota is %s", got)
+	}
+}
+
+// Whoever reads the log may go away, and the edge does not.
+func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
+	a := startBackend(t, "a", "")
+	e := &edge{file: t.TempDir() + "/edge.yaml"}
+	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a))
+	pipe := t.TempDir() + "/pipe"
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.process = startProgram(t, "sentinel", "/bin/sh", "-c", `exec 3<>"$2" >"$2" 3<&-; exec "$0" run -config "$1"`, command(t, "sentinel"), e.file, pipe)
+	e.listening(t)
+	for range 3 {
+		e.answers(t, "/ok")
+	}
+	soon(t, "the lines that are lost are counted", func() bool { return e.metric("sentinel_edge_access_log_dropped_total") > 0 })
+	e.answers(t, "/ok")
+}
+
+// What net/http says on its own account is a line of the log like any other.
+func TestEveryLineOfTheLogIsJSON(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 4<<10))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		time.Sleep(50 * time.Millisecond) // the response is over before what nobody has asked for
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	e := startEdge(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", ", health: {type: off}", &backend{addr: l.Addr().String()}))
+	e.answers(t, "/")
+	line := e.line(func(s string) bool { return strings.Contains(s, "Unsolicited response") })
+	if !json.Valid([]byte(line)) {
+		t.Error(line)
+	}
+}
+
+// answers asks for a path, and looks at no log.
+func (e *edge) answers(t *testing.T, path string) {
+	t.Helper()
+	if resp := get(t, e.url(path)); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", path, resp.Status)
 	}
 }

@@ -47,6 +47,9 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 		"not HTTP": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.say("SSH-2.0-OpenSSH\r\n\r\n"); p.drain() })
 		}, 502, UpstreamReset, "malformed HTTP response"},
+		"a status that is none": {func(t *testing.T) string {
+			return raw(t, func(p *peer) { p.head(); p.say("HTTP/1.1 042 Odd\r\nContent-Length: 2\r\n\r\nok"); p.drain() })
+		}, 502, UpstreamReset, "status 42"},
 		"silent": {func(t *testing.T) string { return raw(t, func(p *peer) { p.drain() }) }, 504, UpstreamTimeout, "the time of the request is over"},
 		"headers and then reset": {func(t *testing.T) string {
 			return raw(t, func(p *peer) {
@@ -74,7 +77,7 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 				}
 				e.wantRecord(c.status, c.reason)
 				e.wantBreaker("open")
-				if got := e.gen.Status()[0].LastFailure; !strings.Contains(got, c.failure) && c.reason != UpstreamReset {
+				if got := e.gen.Status()[0].LastFailure; got == "" || !strings.Contains(got, c.failure) && c.reason != UpstreamReset {
 					t.Errorf("the last failure is %q, want %q", got, c.failure)
 				}
 				e.get(version, "/").wantProblem(t, 503, BreakerOpen)

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -166,7 +167,12 @@ func (b *Backend) Breaker() breaker.State { return b.breaker.State() }
 // has the backend's scheme and host. Where no TCP connection can be made, the
 // error is a *net.OpError whose Op is "dial".
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
-	return b.link.Load().RoundTrip(r)
+	resp, err := b.link.Load().RoundTrip(r)
+	if err == nil && resp.StatusCode < 100 { // net/http takes 042
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("malformed response: status %d", resp.StatusCode)
+	}
+	return resp, err
 }
 
 // hold has g keep the backend, with its settings from now on.
