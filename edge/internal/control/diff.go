@@ -29,6 +29,9 @@ func diff(from, to []byte) string {
 }
 
 func split(text []byte) []string {
+	if len(text) == 0 {
+		return nil
+	}
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
