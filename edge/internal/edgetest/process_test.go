@@ -25,7 +25,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, path := range map[string]string{"sentinel": "../../cmd/sentinel", "testbackend": "../testbackend"} {
+	for name, path := range map[string]string{"sentinel": "../../cmd/sentinel", "sentinel-control": "../../cmd/sentinel-control", "testbackend": "../testbackend"} {
 		out, err := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, name), path).CombinedOutput() // #nosec G204 -- our own
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
