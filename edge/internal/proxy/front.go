@@ -16,7 +16,7 @@ var past = time.Unix(1, 0)
 // take hours as long as it goes on taking. It is for one goroutine at a time.
 type front struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control http.ResponseController
 	idle    time.Duration // of a write
 	http2   bool
 	pace    pace
@@ -28,7 +28,7 @@ type front struct {
 
 func newFront(w http.ResponseWriter, r *http.Request, idle time.Duration) front {
 	return front{
-		ResponseWriter: w, control: http.NewResponseController(w),
+		ResponseWriter: w, control: *http.NewResponseController(w),
 		idle: idle, http2: r.ProtoMajor == 2, pace: pace{size: copySize},
 	}
 }

@@ -3,8 +3,8 @@ package proxy
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +63,8 @@ func isStream(resp *http.Response) bool {
 	if resp.ContentLength < 0 {
 		return true
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	return media == "text/event-stream"
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(textproto.TrimString(media), "text/event-stream")
 }
 
 // writeHead writes the header.
