@@ -135,7 +135,13 @@ func get(t testing.TB, url string) *response {
 // do sends a request; one that is not answered at all fails the test.
 func do(t testing.TB, r *http.Request) *response {
 	t.Helper()
-	resp, err := client.Do(r)
+	return doWith(t, client, r)
+}
+
+// doWith is do with a client of the caller's.
+func doWith(t testing.TB, c *http.Client, r *http.Request) *response {
+	t.Helper()
+	resp, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

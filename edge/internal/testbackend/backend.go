@@ -43,6 +43,7 @@ func newBackend(name string) *backend {
 		"/bytes":         someBytes,
 		"/sse":           events,
 		"/ws":            sockets,
+		"/halves":        halves,
 		"/trailers":      trailers,
 		"/103":           b.hints,
 		"/bigheader":     bigHeader,
@@ -250,6 +251,23 @@ func sockets(w http.ResponseWriter, r *http.Request) {
 		if c.Write(r.Context(), kind, message) != nil {
 			return
 		}
+	}
+}
+
+// halves is a tunnel whose two halves end one after the other.
+func halves(w http.ResponseWriter, r *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2 has no such tunnel
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello\n")
+	if r.URL.Query().Has("first") {
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+	n, err := io.Copy(io.Discard, buffered)
+	if err == nil && !r.URL.Query().Has("first") {
+		fmt.Fprintf(conn, "%d bytes\n", n)
 	}
 }
 

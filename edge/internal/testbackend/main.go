@@ -13,6 +13,8 @@
 //	/bytes?n=1000          so many bytes, with a Content-Length
 //	/sse?n=3&d=50ms        n events
 //	/ws                    a WebSocket that echoes
+//	/halves                a tunnel that says how much it got when the client ends its half;
+//	/halves?first          one that ends its own half first
 //	/trailers              a body with a trailer
 //	/103                   Early Hints, then 200
 //	/bigheader?n=5000      a header of so many bytes
