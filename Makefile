@@ -15,10 +15,10 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long h2spec-edge serve release-check
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build every module, in the workspace and alone
 	go build work
@@ -116,6 +116,9 @@ soak-edge: ## three minutes of the edge among faults: nothing grows, no answer i
 soak-edge-long: ## the same for twenty minutes
 	go run ./edge/internal/demo -soak 20m
 
+h2spec-edge: $(BIN)/h2spec ## the edge's HTTP/2 against h2spec, and net/http's own beside it
+	SENTINEL_H2SPEC=$(BIN)/h2spec go test -count=1 -v -run '^TestH2spec$$' ./edge/internal/edgetest
+
 serve: ## the quickstart server, on 127.0.0.1:8080
 	go run ./examples/quickstart
 
@@ -126,6 +129,9 @@ $(BIN)/.golangci-lint@%:
 $(BIN)/.staticcheck@%:
 	GOBIN=$(BIN) GOWORK=off go install honnef.co/go/tools/cmd/staticcheck@$*
 	@touch $@
+
+$(BIN)/h2spec: scripts/h2spec/go.mod scripts/h2spec/go.sum
+	cd scripts/h2spec && GOWORK=off go build -o $@ github.com/summerwind/h2spec/cmd/h2spec
 
 $(BIN)/.gofumpt@%:
 	GOBIN=$(BIN) GOWORK=off go install mvdan.cc/gofumpt@$*

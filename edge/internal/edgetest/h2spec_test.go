@@ -56,7 +56,7 @@ func h2spec(t *testing.T, command, addr string) (failed []string, ran int) {
 		t.Fatal(err)
 	}
 	report := filepath.Join(t.TempDir(), "report.xml")
-	out, err := exec.CommandContext(t.Context(), command, "-h", host, "-p", port, "-P", "/ok", "-o", "5", "-j", report).CombinedOutput() // #nosec G204 -- our own
+	out, err := exec.CommandContext(t.Context(), command, "-h", host, "-p", port, "-P", "/ok", "-j", report).CombinedOutput() // #nosec G204 -- our own
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %s", err, out) // that cases fail is an exit code
 	}

@@ -200,6 +200,7 @@ func (s *stage) exchange(tb testing.TB, raw []byte, pieces int) ([]answer, []*me
 	if bytes.HasPrefix(raw, []byte(preface)) {
 		return nil, nil
 	}
+	raw = bytes.Clone(raw) // what is read of it may be looked at later
 	all := read(raw)
 	answers, err := s.talk(raw, pieces, all)
 	fail := func(format string, args ...any) {
@@ -221,6 +222,7 @@ func (s *stage) exchange(tb testing.TB, raw []byte, pieces int) ([]answer, []*me
 	if len(records) != len(answers) {
 		fail("%d answers, and in the log %v", len(answers), records)
 	}
+	s.torn = s.torn[max(0, len(s.torn)-100):]
 	left := got
 	for i, a := range answers {
 		switch {
