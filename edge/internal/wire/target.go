@@ -39,7 +39,7 @@ func validTarget(method, target []byte) bool {
 // targetFault says what is wrong with a target that is not valid.
 func targetFault(target []byte) fault {
 	path, _, _ := bytes.Cut(target, []byte{'?'})
-	if len(path) > 0 && path[0] == '/' && !(all(path, inURI) && validPath(path)) {
+	if len(path) > 0 && path[0] == '/' && (!all(path, inURI) || !validPath(path)) {
 		return badPath
 	}
 	return badTarget
