@@ -166,6 +166,7 @@ type backend struct {
 	LastError string `json:"last_error,omitempty"` // of its last check
 	Breaker   string `json:"breaker"`
 	Failure   string `json:"last_failure,omitempty"` // of a request
+	FailedAt  string `json:"last_failure_at,omitempty"`
 	InFlight  int64  `json:"in_flight"`
 	Weight    int    `json:"weight"`
 }
@@ -173,7 +174,11 @@ type backend struct {
 func backends(all []upstream.Status) []backend {
 	out := make([]backend, 0, len(all))
 	for _, s := range all {
-		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.LastFailure, s.InFlight, s.Weight})
+		failed := ""
+		if s.LastFailure != "" {
+			failed = s.LastFailureAt.UTC().Format(time.RFC3339)
+		}
+		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.LastFailure, failed, s.InFlight, s.Weight})
 	}
 	return out
 }

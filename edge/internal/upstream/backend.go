@@ -104,7 +104,7 @@ type Backend struct {
 	standing  atomic.Uint32 // health's, for who chooses
 	nextCheck atomic.Int64  // by the registry's clock; 0: there is none
 	link      atomic.Pointer[link]
-	failure   atomic.Pointer[string] // of the last request that failed by its fault; nil: there was none
+	failure   atomic.Pointer[failure] // of the last request that failed by its fault; nil: there was none
 
 	mu          sync.Mutex
 	holders     []holding // oldest first
@@ -146,7 +146,7 @@ func (b *Backend) breakerChanged(from, to breaker.State) {
 		level = slog.LevelDebug
 	}
 	b.registry.options.Logger.LogAttrs(context.Background(), level, "breaker is "+to.String(),
-		slog.String("pool", b.identity.pool), slog.String("backend", b.name), slog.String("was", from.String()), slog.String("last_failure", b.lastRequestFailure()))
+		slog.String("pool", b.identity.pool), slog.String("backend", b.name), slog.String("was", from.String()), slog.String("last_failure", b.lastFailureOfRequest().text))
 	if changed := b.registry.options.Changed; changed != nil {
 		changed(b.identity.pool, b.name, from, to)
 	}
@@ -223,19 +223,24 @@ func (b *Backend) apply(s settings) {
 	}
 }
 
+// failure is why a request failed, and when.
+type failure struct {
+	text string
+	at   time.Time
+}
+
 // failed remembers why a request failed.
 func (b *Backend) failed(err error) {
 	text := err.Error()
-	text = text[:min(len(text), longestFailure)] // some of them quote what came
-	b.failure.Store(&text)
+	b.failure.Store(&failure{text[:min(len(text), longestFailure)], time.Now()}) // some of them quote what came
 }
 
-// lastRequestFailure is "" if there was none.
-func (b *Backend) lastRequestFailure() string {
-	if text := b.failure.Load(); text != nil {
-		return *text
+// lastFailureOfRequest is the zero value if there was none.
+func (b *Backend) lastFailureOfRequest() failure {
+	if f := b.failure.Load(); f != nil {
+		return *f
 	}
-	return ""
+	return failure{}
 }
 
 // ended is what a lease does at the end of its request.

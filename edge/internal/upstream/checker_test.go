@@ -223,6 +223,23 @@ level=INFO msg="breaker is closed" pool=pool backend=a:80 was=half_open last_fai
 	})
 }
 
+func TestAFailureIsShownWithItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newCheckTest(t).generation(guarded(one(t)))
+		if s := g.Status()[0]; s.LastFailure != "" || !s.LastFailureAt.IsZero() {
+			t.Errorf("before any: %+v", s)
+		}
+		lease, _, _ := g.Pool("pool").Acquire()
+		defer lease.Done()
+		lease.Failed(errors.New(strings.Repeat("x", 1000)))
+		failed := time.Now()
+		time.Sleep(time.Minute)
+		if s := g.Status()[0]; s.LastFailure != strings.Repeat("x", 300) || !s.LastFailureAt.Equal(failed) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestAFlappingBackendChangesNothing(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,10 @@ type Status struct {
 	URL           string // its scheme and host, as Backend.URL
 	Health        string // "unknown", "healthy", "unhealthy", "unchecked", "removed"
 	LastError     string // of its last check, if that failed; "" if it passed
-	// LastFailure is why the last of the requests that failed by its fault did; "": none
-	// has. It stays when others have gone well since.
-	LastFailure string
+	// LastFailure is why the last of the requests that failed by its fault did, and when; "":
+	// none has. It stays when others have gone well since.
+	LastFailure   string
+	LastFailureAt time.Time
 	// LastCheck is when that was, NextCheck when the next one begins; zero: there
 	// was none, or there will be none, or it is under way.
 	LastCheck, NextCheck time.Time
@@ -40,8 +41,10 @@ func (p *Pool) status(m member) Status {
 	b := m.backend
 	s := Status{
 		Pool: p.name, Backend: b.name, URL: b.url.String(),
-		InFlight: b.inFlight.Load(), Weight: int(m.weight), LastFailure: b.lastRequestFailure(),
+		InFlight: b.inFlight.Load(), Weight: int(m.weight),
 	}
+	failed := b.lastFailureOfRequest()
+	s.LastFailure, s.LastFailureAt = failed.text, failed.at
 	if p.guarded {
 		s.Breaker, s.RetryAfter = b.breaker.State(), b.breaker.Wait(p.registry.now())
 	}
