@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -55,6 +56,9 @@ func run(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer s.tearDown()
+	if err := errors.Join(s.writeConfig(""), s.startEdge()); err != nil {
+		return false, err
+	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "WHAT IS WRONG\tWHAT CAME OF IT\tPROMISED\t")
 	all := true

@@ -4,32 +4,38 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
-// soakConfiguration has the paths that fail on purpose in a pool without a
-// breaker, so that each failure has its own reason and no other.
-const soakConfiguration = `server: {listen: "127.0.0.1:0", access_log: "off", request_timeout: 3s}
+// soakNode is what is the edge's alone.
+const soakNode = `server: {listen: "127.0.0.1:0", access_log: "off", request_timeout: 3s}
 admin: {listen: "127.0.0.1:0"}
-routes:
+`
+
+// soakConfiguration is what the control plane hands out. It has the paths that fail on purpose in a pool without a
+// breaker, so that each failure has its own reason and no other.
+const soakConfiguration = `routes:
   - {path: "/status/:code", backend: faulty}
   - {path: /rst0, backend: faulty}
   - {path: /hang, backend: faulty, timeout: 300ms}
   - {path: /limited, backend: web, rate_limit: {capacity: 5, refill_rate: 1}}
   - {path: /*rest, backend: web}
-%s
+%[1]s
 backends:
   - name: faulty
     urls: [%[2]s]
@@ -50,8 +56,8 @@ const (
 	shadow = 1500 * time.Millisecond
 )
 
-// soak has an edge work for a time, while backends are killed and the
-// configuration changes, and looks for what grows and for answers that nothing
+// soak has an edge work for a time, while backends and the control plane are killed
+// and the configuration changes, and looks for what grows and for answers that nothing
 // explains.
 type soak struct {
 	*stage
@@ -62,8 +68,12 @@ type soak struct {
 	strange []string       // answers that nothing explains
 	kills   int
 	swaps   int
-	skipped int
-	samples []sample
+
+	nodes, operator string // the control plane's addresses
+	restarts        int    // of it
+	away            int    // versions that could not be made
+	skipped         int
+	samples         []sample
 }
 
 // sample is what the edge holds at a moment.
@@ -75,13 +85,17 @@ func runSoak(ctx context.Context, length time.Duration) (bool, error) {
 		return false, err
 	}
 	defer s.tearDown()
-	k := &soak{stage: s, began: time.Now(), answers: map[string]int{}}
+	k := &soak{stage: s, answers: map[string]int{}}
+	if err := k.begin(); err != nil {
+		return false, err
+	}
+	k.began = time.Now()
 	k.killed.Store(-int64(time.Hour))
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	var all sync.WaitGroup
 	for period, do := range map[time.Duration]func(){
-		time.Second: func() { k.swap(); k.measure() }, 10 * time.Second: k.kill, 30 * time.Second: k.say,
+		time.Second: func() { k.swap(); k.measure() }, 10 * time.Second: k.kill, 30 * time.Second: func() { k.say(); k.restart() },
 	} {
 		all.Go(func() {
 			for tick := time.NewTicker(period); ; {
@@ -100,6 +114,63 @@ func runSoak(ctx context.Context, length time.Duration) (bool, error) {
 		return false, fmt.Errorf("%w\n%s", k.err, s.edge.said())
 	}
 	return k.judge(), nil
+}
+
+// begin starts the control plane and an edge that follows it.
+func (k *soak) begin() error {
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	k.nodes, k.operator = ports[0], ports[1]
+	if err := os.Setenv("SENTINEL_CONTROL_TOKEN", "of-this-soak-alone-0123456789abcdef"); err != nil {
+		return err
+	}
+	if err := k.startControl(); err != nil {
+		return err
+	}
+	k.swap()
+	state := filepath.Join(k.dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return err
+	}
+	node := os.WriteFile(filepath.Join(k.dir, "edge.yaml"), []byte(soakNode), 0o600)
+	return errors.Join(k.err, node, k.startEdge("-control", k.nodes, "-state", state))
+}
+
+// freePorts are addresses that were free a moment ago: a process that is
+// restarted wants the one that it had.
+func freePorts(n int) ([]string, error) {
+	var found []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		found = append(found, l.Addr().String())
+	}
+	return found, nil
+}
+
+func (k *soak) startControl() (err error) {
+	k.control, err = k.start("sentinel-control", "serve", "-db", filepath.Join(k.dir, "control.db"), "-listen", k.nodes, "-admin", k.operator)
+	if err != nil {
+		return err
+	}
+	return k.control.until(k.ctx, func(line string) bool { return strings.Contains(line, `"msg":"listening"`) })
+}
+
+// restart kills the control plane, and starts it again a moment later.
+func (k *soak) restart() {
+	k.control.kill()
+	k.sleep(time.Second)
+	if err := k.startControl(); err != nil {
+		k.failed(err)
+	}
+	k.mu.Lock()
+	k.restarts++
+	k.mu.Unlock()
 }
 
 // load sends requests at a fixed rate until the end, and waits for the answers.
@@ -228,15 +299,28 @@ func (k *soak) kill() {
 	k.killed.Store(int64(time.Since(k.began)))
 }
 
+// swap makes a version of the configuration. While the control plane is away it
+// cannot, and the next one is tried in a second.
 func (k *soak) swap() {
 	k.mu.Lock()
-	k.swaps++
 	n := k.swaps % 7 // a few that come again
 	k.mu.Unlock()
-	if err := k.writeConfig(fmt.Sprintf("  - {path: /swap%d, backend: web}", n)); err != nil {
+	file := filepath.Join(k.dir, "shared.yaml")
+	if err := k.write(file, fmt.Sprintf("  - {path: /swap%d, backend: web}", n)); err != nil {
 		k.failed(err)
+		return
 	}
-	k.signal(syscall.SIGHUP)
+	cmd := exec.CommandContext(k.ctx, filepath.Join(k.dir, "sentinel-control"), "apply", "-admin", k.operator, file) // #nosec G204 -- our own
+	out, err := cmd.CombinedOutput()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.swaps++
+		return
+	}
+	if k.away++; k.away > 3*(k.restarts+1) {
+		k.failed(fmt.Errorf("apply: %w\n%s", err, out))
+	}
 }
 
 // measure takes a sample of the edge.
@@ -290,7 +374,7 @@ func (k *soak) say() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last := k.samples[len(k.samples)-1]
-	fmt.Fprintf(os.Stderr, "%3.0f s: %.1f MiB, %.0f goroutines, %.0f descriptors, %d swaps, %d kills, %d strange answers\n",
+	fmt.Fprintf(os.Stderr, "%3.0f s: %.1f MiB, %.0f goroutines, %.0f descriptors, %d versions, %d kills, %d strange answers\n",
 		last.at, last.memory/(1<<20), last.goroutines, last.descriptors, k.swaps, k.kills, len(k.strange))
 }
 
@@ -298,7 +382,9 @@ func (k *soak) say() {
 func (k *soak) judge() bool {
 	half := k.samples[len(k.samples)/2:]
 	held := len(k.strange) == 0 && k.skipped == 0
-	fmt.Printf("%d s, %d requests a second, %d swaps of the configuration, %d kills of a backend\n", int(time.Since(k.began).Seconds()), soakRate, k.swaps, k.kills)
+	fmt.Printf("%d s, %d requests a second, %d versions of the configuration, %d kills of a backend and %d of the control plane\n",
+		int(time.Since(k.began).Seconds()), soakRate, k.swaps, k.kills, k.restarts)
+	held = held && k.swaps > len(k.samples)/2
 	for _, kind := range slices.Sorted(maps.Keys(k.answers)) {
 		fmt.Printf("%8d  %s\n", k.answers[kind], kind)
 	}

@@ -24,10 +24,11 @@ type stage struct {
 	dir      string
 	backends [3]*process // a, b and c
 	edge     *process
-	traffic  string // the edge's address
-	admin    string // its operator's
-	config   string // what its file is made of
-	err      error  // of the first thing that went wrong with the stage itself
+	control  *process // of a soak
+	traffic  string   // the edge's address
+	admin    string   // its operator's
+	config   string   // what its file is made of
+	err      error    // of the first thing that went wrong with the stage itself
 }
 
 // process is one that the demo has started.
@@ -62,7 +63,7 @@ func setUp(ctx context.Context, config string) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{ctx: ctx, dir: dir, config: config}
-	for name, path := range map[string]string{"sentinel": "./edge/cmd/sentinel", "testbackend": "./edge/internal/testbackend"} {
+	for name, path := range map[string]string{"sentinel": "./edge/cmd/sentinel", "sentinel-control": "./edge/cmd/sentinel-control", "testbackend": "./edge/internal/testbackend"} {
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, name), path).CombinedOutput(); err != nil { // #nosec G204 -- our own
 			s.tearDown()
 			return nil, fmt.Errorf("build %s: %w\n%s", name, err, out)
@@ -74,23 +75,20 @@ func setUp(ctx context.Context, config string) (*stage, error) {
 			return nil, err
 		}
 	}
-	if err := s.writeConfig(""); err != nil {
-		s.tearDown()
-		return nil, err
-	}
-	if err := s.startEdge(); err != nil {
-		s.tearDown()
-		return nil, err
-	}
 	return s, nil
 }
 
 func (s *stage) writeConfig(more string) error {
+	return s.write(filepath.Join(s.dir, "edge.yaml"), more)
+}
+
+// write writes the stage's configuration, with more routes.
+func (s *stage) write(file, more string) error {
 	var urls []string
 	for _, b := range s.backends {
 		urls = append(urls, "http://"+b.addr)
 	}
-	return os.WriteFile(filepath.Join(s.dir, "edge.yaml"), fmt.Appendf(nil, s.config, more, strings.Join(urls, ", ")), 0o600)
+	return os.WriteFile(file, fmt.Appendf(nil, s.config, more, strings.Join(urls, ", ")), 0o600)
 }
 
 func (s *stage) backend(i int, addr string) (*process, error) {
@@ -104,8 +102,9 @@ func (s *stage) backend(i int, addr string) (*process, error) {
 	})
 }
 
-func (s *stage) startEdge() (err error) {
-	if s.edge, err = s.start("sentinel", "run", "-config", filepath.Join(s.dir, "edge.yaml")); err != nil {
+// startEdge starts it with the file edge.yaml, and waits until it is ready.
+func (s *stage) startEdge(args ...string) (err error) {
+	if s.edge, err = s.start("sentinel", append([]string{"run", "-config", filepath.Join(s.dir, "edge.yaml")}, args...)...); err != nil {
 		return err
 	}
 	var at struct{ Traffic, Admin string }
@@ -176,6 +175,7 @@ func (p *process) kill() {
 
 func (s *stage) tearDown() {
 	s.edge.kill()
+	s.control.kill()
 	for _, b := range s.backends {
 		b.kill()
 	}
