@@ -182,6 +182,7 @@ func (b *backend) unwellTwice(w http.ResponseWriter, r *http.Request) {
 	n := b.seen[r.FormValue("key")]
 	b.mu.Unlock()
 	if n <= 2 {
+		_, _ = io.Copy(io.Discard, r.Body) // the journal is to know it
 		http.Error(w, "not yet", http.StatusServiceUnavailable)
 		return
 	}
