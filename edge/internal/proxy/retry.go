@@ -188,7 +188,7 @@ func (t *tries) again() bool {
 	if !r.follows(m) || !t.possible() {
 		return false
 	}
-	if !t.share.retry(r.Percent, r.Least) {
+	if !t.share.again(r.Percent, r.Least) {
 		x.record.BudgetSpent = true
 		return false
 	}

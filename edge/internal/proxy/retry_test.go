@@ -273,7 +273,7 @@ func TestAClientThatLeavesEndsTheWait(t *testing.T) {
 		r := e.request("PUT", "/", strings.NewReader("hello"))
 		ctx, cancel := contextOf(r)
 		go func() {
-			e.eventually("no retry is scheduled", func() bool { return b.retries.Load() == 1 })
+			e.eventually("no retry is scheduled", func() bool { return b.underWay() == 1 })
 			cancel()
 		}()
 		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil { //nolint:bodyclose // there is none
@@ -284,7 +284,7 @@ func TestAClientThatLeavesEndsTheWait(t *testing.T) {
 		}
 		e.wantBreaker("closed")
 		j.wantHits(t, 1)
-		if b.active.Load() != 0 || b.retries.Load() != 0 {
+		if b.active.Load() != 0 || b.underWay() != 0 {
 			t.Errorf("the budget is %+v", &b)
 		}
 	})
@@ -297,7 +297,7 @@ func TestWhoeverWaitsWhenTheServerStopsGetsWhatThereIs(t *testing.T) {
 	retry.Budget = &b
 	e := newEdge(t, setup{route: Route{Retry: retry, Timeout: 1000 * time.Hour}, pool: forgiving, backends: []string{serial(t, &j, response(503, "theirs"))}})
 	go func() {
-		e.eventually("no retry is scheduled", func() bool { return b.retries.Load() == 1 })
+		e.eventually("no retry is scheduled", func() bool { return b.underWay() == 1 })
 		e.handler.Drain()
 		e.handler.Drain()
 	}()
@@ -331,7 +331,7 @@ func TestAnOpenBreakerEndsTheRetriesOfThoseWhoCameBefore(t *testing.T) {
 	e := newEdge(t, setup{route: Route{Retry: retry}, backends: []string{serial(t, &j, response(503, "x"))}}) // one failure opens it
 	var all sync.WaitGroup
 	all.Go(func() {
-		e.eventually("no retry is scheduled", func() bool { return b.retries.Load() == 1 })
+		e.eventually("no retry is scheduled", func() bool { return b.underWay() == 1 })
 		e.do(e.client(1), e.request("POST", "/", nil))
 	})
 	if a := e.get(1, "/"); a.StatusCode != 503 {
@@ -502,33 +502,11 @@ func TestRetriesStayWithinTheBudget(t *testing.T) {
 			spent++
 		}
 	}
-	if n := hits.Load(); n > clients*12/10+3 || n != int64(clients+retries) || retries < 3 || spent == 0 {
+	if n := hits.Load(); n > clients*12/10 || n != int64(clients+retries) || retries < 3 || spent == 0 {
 		t.Errorf("%d hits of %d requests, %d retries, %d were not sent again for the budget", n, clients, retries, spent)
 	}
-	if b.active.Load() != 0 || b.retries.Load() != 0 {
+	if b.active.Load() != 0 || b.underWay() != 0 {
 		t.Errorf("the budget is %+v", &b)
-	}
-}
-
-func TestABudgetAllowsAShareAndAFewInAnyCase(t *testing.T) {
-	for _, c := range []struct{ active, percent, least, most int }{
-		{0, 20, 3, 3}, {1, 20, 3, 3}, {15, 20, 3, 3}, {19, 20, 3, 3}, {20, 20, 3, 4}, {1000, 20, 3, 200}, {1000, 0, 0, 0}, {10, 100, 3, 10},
-	} {
-		var b Budget
-		b.active.Add(int64(c.active))
-		var taken atomic.Int64
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				for b.take(c.percent, c.least) {
-					taken.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if taken.Load() != int64(c.most) {
-			t.Errorf("%+v: %d", c, taken.Load())
-		}
 	}
 }
 
@@ -685,7 +663,7 @@ func TestABackendThatIsUpAtTheSecondDialGetsTheWholeBody(t *testing.T) {
 			e := newEdge(t, setup{route: Route{Retry: retry}, backends: []string{url}})
 			up := make(chan bool)
 			go func() {
-				e.eventually("no retry is scheduled", func() bool { return b.retries.Load() == 1 })
+				e.eventually("no retry is scheduled", func() bool { return b.underWay() == 1 })
 				listen()
 				close(up)
 			}()
