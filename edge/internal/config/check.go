@@ -361,9 +361,16 @@ func (r *reader) distinct(p *Pool, path string) {
 }
 
 func (r *reader) health(h *Health, path string) {
-	if !r.fine(path, path+".type", path+".path") {
-		return
+	if r.fine(path, path+".type", path+".path") {
+		r.healthType(h, path)
 	}
+	if h.Timeout > h.Interval && r.fine(path, path+".timeout", path+".interval") {
+		r.at(path+".timeout", "is %s, longer than the interval of %s", duration(h.Timeout), duration(h.Interval))
+	}
+}
+
+// healthType settles what a check does.
+func (r *reader) healthType(h *Health, path string) {
 	switch {
 	case h.Type == healthAuto && h.Path != "":
 		h.Type = HealthHTTP
@@ -373,9 +380,6 @@ func (r *reader) health(h *Health, path string) {
 		r.at(path+".path", "required for type http")
 	case h.Type != HealthHTTP && h.Path != "":
 		r.at(path+".path", "is not for type %s; remove it", h.Type)
-	}
-	if h.Timeout > h.Interval && r.fine(path+".timeout", path+".interval") {
-		r.at(path+".timeout", "is %s, longer than the interval of %s", duration(h.Timeout), duration(h.Interval))
 	}
 }
 
