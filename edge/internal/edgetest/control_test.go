@@ -419,7 +419,7 @@ func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(rand.Int64N(60_000)) * time.Microsecond) // #nosec G404 -- any moment
+		time.Sleep(time.Duration(rand.Int64N(100_000)) * time.Microsecond) // #nosec G404 -- any moment
 		p.kill()
 		cancel()
 		all.Wait()
