@@ -2,6 +2,9 @@
 GOLANGCI_LINT_VERSION := v2.15.0
 STATICCHECK_VERSION   := v0.8.2
 GOFUMPT_VERSION       := v0.12.0
+BUF_VERSION           := v1.75.0
+PROTOC_GO_VERSION     := v1.36.12
+PROTOC_GRPC_VERSION   := v1.6.2
 
 # A count and not a duration: what CI tries is then the same on every machine.
 FUZZTIME ?= 20000x
@@ -15,7 +18,7 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check fuzz fuzz-long demo demo-edge soak-edge soak-edge-long h2spec-edge serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -95,6 +98,14 @@ tidy: ## go work sync, then go mod tidy in every module
 tidy-check: ## fail if make tidy would change a file
 	@scripts/tidy-check
 
+PROTO_TOOLS = $(BIN)/.buf@$(BUF_VERSION) $(BIN)/.protoc-gen-go@$(PROTOC_GO_VERSION) $(BIN)/.protoc-gen-go-grpc@$(PROTOC_GRPC_VERSION)
+
+proto: $(PROTO_TOOLS) ## generate edge/proto from control.proto
+	cd edge/proto && PATH=$(BIN):$$PATH buf generate
+
+proto-check: $(PROTO_TOOLS) ## fail if make proto would change a file
+	@scripts/proto-check $(BIN)
+
 fuzz: ## every fuzz target, FUZZTIME executions each (default 20000x)
 	@scripts/fuzz $(FUZZTIME)
 
@@ -109,6 +120,9 @@ demo: ## a tour: a guarded service fires at itself and explains what happens
 
 demo-edge: ## a tour of the edge: three backends of which some are not well, and what it does about that
 	go run ./edge/internal/demo
+
+demo-control: ## a tour of the control plane: two nodes, an edit, a bad one, a rollback, a kill under load
+	@scripts/demo-control
 
 soak-edge: ## three minutes of the edge among faults: nothing grows, no answer is unexplained
 	go run ./edge/internal/demo -soak 3m
@@ -135,4 +149,16 @@ $(BIN)/h2spec: scripts/h2spec/go.mod scripts/h2spec/go.sum
 
 $(BIN)/.gofumpt@%:
 	GOBIN=$(BIN) GOWORK=off go install mvdan.cc/gofumpt@$*
+	@touch $@
+
+$(BIN)/.buf@%:
+	GOBIN=$(BIN) GOWORK=off go install github.com/bufbuild/buf/cmd/buf@$*
+	@touch $@
+
+$(BIN)/.protoc-gen-go@%:
+	GOBIN=$(BIN) GOWORK=off go install google.golang.org/protobuf/cmd/protoc-gen-go@$*
+	@touch $@
+
+$(BIN)/.protoc-gen-go-grpc@%:
+	GOBIN=$(BIN) GOWORK=off go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$*
 	@touch $@
