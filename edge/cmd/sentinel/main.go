@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
@@ -45,7 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	c := &cli{}
 	return command.Program{
 		Name: "sentinel", Is: "is a reverse proxy.", Codes: exitCodes, Flags: "-config FILE and ", Commands: c.commands(),
-		Declare: func(fs *flag.FlagSet) { fs.StringVar(&c.file, "config", "edge.yaml", "read `FILE`") },
+		Declare: func(fs *flag.FlagSet) { fs.StringVar(&c.file, "config", defaultFile, "read `FILE`") },
 	}.Run(args, stdout, stderr)
 }
 
@@ -73,6 +74,9 @@ func (c *cli) commands() []command.Command {
 	}
 }
 
+// defaultFile is what is read without -config.
+const defaultFile = "edge.yaml"
+
 // load reads the file. If it returns nil the command ends with the code.
 func (c *cli) load(call *command.Call) (*config.Config, int) {
 	loaded, err := config.Load(c.file, nil)
@@ -85,6 +89,9 @@ func (c *cli) load(call *command.Call) (*config.Config, int) {
 
 // faulty says what is wrong with the file.
 func (c *cli) faulty(call *command.Call, err error) {
+	if errors.Is(err, fs.ErrNotExist) && c.file == defaultFile {
+		err = fmt.Errorf("%w; name yours with -config FILE", err)
+	}
 	if !call.JSON {
 		fmt.Fprintln(call.Err, err)
 		return

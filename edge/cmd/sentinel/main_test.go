@@ -54,6 +54,8 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"run -nonsense", exitConfig, "", "see sentinel help run"},
 		{"run -config " + faulty, exitConfig, "", "routes[0].path: users must begin with /\n"},
 		{"run -config /nonsense.yaml", exitConfig, "", "no such file"},
+		{"run", exitConfig, "", "edge.yaml: no such file or directory; name yours with -config FILE"},
+		{"check", exitConfig, "", "edge.yaml: no such file or directory; name yours with -config FILE"},
 
 		{"check -config " + sample, exitOK, "fine, routes: 1, backends: 1", ""},
 		{"check --json -config " + sample, exitOK, `"ok": true`, ""},

@@ -44,6 +44,10 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		f.Build, f.Logger = o.Version, slog.New(slog.NewJSONHandler(call.Err, nil))
 		o.Feed = follow.New(f)
 	}
+	if _, err := os.Stat(c.file); err != nil { // node would say less
+		c.faulty(call, err)
+		return exitConfig
+	}
 	settle(call.Err)
 	return node.Run(context.Background(), o)
 }
