@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/wire"
 )
 
 // Why a client's body is not read any further.
@@ -30,8 +32,8 @@ const (
 // body is the client's body as a backend's transport reads it. It can be told to stop,
 // which net/http's cannot: a read of that lasts until the client sends something.
 // It remembers whose fault an end was, which no error of the transport tells. And
-// it has deadlines: one for each read, so that a client may take hours as long as
-// it goes on sending.
+// it has deadlines, which move with each byte, so that a client may take hours as
+// long as it goes on sending.
 type body struct {
 	from  io.ReadCloser
 	r     *http.Request
@@ -140,7 +142,9 @@ func (b *body) begin(round int) error {
 	}
 	b.reading = true
 	// Under the lock, lest it undo the deadline with which stop ends a read.
-	_ = b.front.control.SetReadDeadline(time.Now().Add(b.idle))
+	if !wire.SetReadIdle(b.r, b.idle) {
+		_ = b.front.control.SetReadDeadline(time.Now().Add(b.idle))
+	}
 	return nil
 }
 

@@ -40,9 +40,11 @@ type conn struct {
 	ended    atomic.Int64 // requests that net/http is done with
 	hijacked atomic.Bool
 
-	mu    sync.Mutex // guards the deadline of reads
-	asked time.Time  // for which deadline net/http has asked
-	by    time.Time  // when the head that has begun must be there; zero: there is none, or no hurry
+	rolls atomic.Bool   // idle may be set
+	mu    sync.Mutex    // guards the deadline of reads
+	idle  time.Duration // from a read to the next; 0: asked does not move
+	asked time.Time     // for which deadline net/http has asked
+	by    time.Time     // when the head that has begun must be there; zero: there is none, or no hurry
 }
 
 func newConn(nc net.Conn, limits *Limits, slots chan struct{}) *conn {
@@ -96,6 +98,7 @@ func (c *conn) fill(p []byte) int {
 		var n int
 		p = p[:min(len(p), mostRead)]
 		n, c.err = c.Conn.Read(p)
+		c.roll(n)
 		return c.sift(p[:n])
 	}
 	if c.scanner.phase == undecided && len(c.kept.bytes) > c.limits.HeaderBytes {
@@ -109,6 +112,7 @@ func (c *conn) fill(p []byte) int {
 	}
 	var n int
 	n, c.err = c.Conn.Read(c.kept.room())
+	c.roll(n)
 	c.kept.bytes = c.kept.bytes[:len(c.kept.bytes)+n]
 	c.siftKept()
 	return 0
@@ -213,8 +217,31 @@ func (c *conn) sooner() time.Time {
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = t
+	c.asked, c.idle = t, 0
+	c.rolls.Store(false)
 	return c.Conn.SetReadDeadline(c.sooner())
+}
+
+// setIdle has the deadline move with each read that brings something.
+func (c *conn) setIdle(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked, c.idle = time.Now().Add(d), d
+	c.rolls.Store(true)
+	_ = c.Conn.SetReadDeadline(c.sooner()) // the read that follows fails, too
+}
+
+// roll moves the deadline, after a read of n bytes, if it is one that moves.
+func (c *conn) roll(n int) {
+	if n <= 0 || !c.rolls.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle > 0 {
+		c.asked = time.Now().Add(c.idle)
+		_ = c.Conn.SetReadDeadline(c.sooner()) // the read that follows fails, too
+	}
 }
 
 // SetDeadline implements net.Conn.

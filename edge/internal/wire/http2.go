@@ -1,28 +1,15 @@
 package wire
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"strings"
 )
 
-type limitsKey struct{}
-
-// ConnContext is to be called as, or by, [http.Server.ConnContext]. It is how
-// [Refused] knows the limits of a connection that has HTTP/2; without it, there are
-// none but the server's own.
-func ConnContext(ctx context.Context, nc net.Conn) context.Context {
-	if c, ok := nc.(*conn); ok {
-		return context.WithValue(ctx, limitsKey{}, c.limits)
-	}
-	return ctx
-}
-
 // faultOf is what is wrong with a request of HTTP/2 that net/http has let through.
 // The length of its head is the server's to limit, by MaxHeaderBytes.
 func faultOf(r *http.Request) fault {
-	if limits, ok := r.Context().Value(limitsKey{}).(*Limits); ok {
+	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+		limits := c.limits
 		if len(r.RequestURI) > limits.URLBytes {
 			return longTarget
 		}

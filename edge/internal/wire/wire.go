@@ -21,6 +21,7 @@
 package wire
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -73,6 +74,33 @@ func ConnState(nc net.Conn, state http.ConnState) {
 		c.hijacked.Store(true)
 	case http.StateNew, http.StateActive, http.StateClosed:
 	}
+}
+
+type connKey struct{}
+
+// ConnContext is to be called as, or by, [http.Server.ConnContext]. It is how
+// [Refused] knows the limits of a connection that has HTTP/2, which are none but the
+// server's own without it, and how [SetReadIdle] knows the connection.
+func ConnContext(ctx context.Context, nc net.Conn) context.Context {
+	if c, ok := nc.(*conn); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// SetReadIdle sets how long the client may send nothing, until the next deadline
+// is set: each byte that comes gives it that time again. A deadline would end a read
+// of a chunk that is slow but never stands still, for net/http reads until its buffer
+// is full. It reports whether it could: HTTP/2 has deadlines of its own.
+func SetReadIdle(r *http.Request, d time.Duration) bool {
+	if r.ProtoMajor > 1 {
+		return false
+	}
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if ok {
+		c.setIdle(d)
+	}
+	return ok
 }
 
 // listener accepts no more connections than may be open.

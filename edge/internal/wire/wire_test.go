@@ -395,7 +395,7 @@ func serveOne(t *testing.T, h http.HandlerFunc) net.Conn {
 	client, below := net.Pipe()
 	c := newConn(below, &l, make(chan struct{}, 1))
 	c.slots <- struct{}{}
-	server := http.Server{Handler: h, ConnState: ConnState, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: time.Minute}
+	server := http.Server{Handler: h, ConnState: ConnState, ConnContext: ConnContext, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: time.Minute}
 	go func() { _ = server.Serve(&single{conn: c, closed: make(chan struct{})}) }()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -464,6 +464,38 @@ func TestAPieceOfAHeadIsInNobodysWay(t *testing.T) {
 		go func() { _, _ = io.WriteString(client, "TP/1.1\r\nHost: a\r\n\r\n") }()
 		if got := next(t, r); got != "<nil>" {
 			t.Errorf("%s", got)
+		}
+	})
+}
+
+// A client that sends a byte now and then goes on for as long as it likes, in one chunk
+// too, of which net/http passes nothing on before it is whole.
+func TestABodyThatIsSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := serveOne(t, func(w http.ResponseWriter, r *http.Request) {
+			if !SetReadIdle(r, 5*time.Second) {
+				t.Error("it has no connection")
+			}
+			answer(w, r)
+		})
+		r := bufio.NewReader(client)
+		_, _ = io.WriteString(client, get)
+		next(t, r)
+		_, _ = io.WriteString(client, post("14\r\n", "Transfer-Encoding: chunked"))
+		for range 20 {
+			time.Sleep(4 * time.Second)
+			_, _ = io.WriteString(client, "x")
+		}
+		_, _ = io.WriteString(client, "\r\n0\r\n\r\n")
+		if got := next(t, r); got != "POST 20" {
+			t.Error(got)
+		}
+		time.Sleep(30 * time.Second) // idle, which is another time
+		_, _ = io.WriteString(client, post("14\r\nx", "Transfer-Encoding: chunked"))
+		slow := time.Now()
+		if got := next(t, r); got != "POST bad body" || time.Since(slow) != 5*time.Second {
+			t.Errorf("%s after %v", got, time.Since(slow))
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // backend answers what a strict reader takes, and notes everything else. It
@@ -87,7 +88,12 @@ func (b *backend) talk(c net.Conn) {
 			if !b.take(m, have[length:]) {
 				return
 			}
-			_, _ = io.WriteString(c, reply(m))
+			if m.target == late {
+				time.Sleep(time.Second)
+			}
+			if _, err := io.WriteString(c, reply(m)); err != nil {
+				return
+			}
 			have, continued = nil, false
 		case !errors.Is(perr, errShort):
 			b.note("%v: %.300q", perr, have)
@@ -139,13 +145,22 @@ func (b *backend) drain() (whole, torn []*message, wrong []string) {
 	return whole, torn, wrong
 }
 
+const (
+	large = "/a/large" // is answered with more than any buffer on the way takes
+	late  = "/a/late"  // is answered after a second
+)
+
 // reply is the answer to a request.
 func reply(m *message) string {
-	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n"
+	body := "ok"
+	if m.target == large {
+		body = strings.Repeat("x", 8<<20)
+	}
+	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", len(body))
 	if m.method == "HEAD" {
 		return head
 	}
-	return head + "ok"
+	return head + body
 }
 
 // audit says what is wrong with a request as a proxy's that is "" if nothing is:

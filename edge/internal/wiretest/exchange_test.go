@@ -320,6 +320,14 @@ func differs(sent, got *message, logged record) string {
 	if !slices.Equal(want, have) {
 		return fmt.Sprintf("the header is another: %q, want %q", have, want)
 	}
+	announced := strings.ToLower(strings.Join(values(sent.header, "Trailer"), ","))
+	for _, f := range sent.trailer {
+		name := strings.ToLower(f.name)
+		if sent.chunked && slices.Contains(strings.Split(announced, ", "), name) && !slices.Contains(notInTrailers, name) &&
+			!strings.HasPrefix(name, "x-forwarded-") && !slices.Contains(ours, name) && !strings.Contains(name, "_") && !slices.Contains(values(got.trailer, name), f.value) {
+			return fmt.Sprintf("the trailer has lost %q", f)
+		}
+	}
 	for _, f := range got.trailer {
 		if !slices.Contains(sent.trailer, f) && !slices.ContainsFunc(sent.trailer, func(s field) bool {
 			return strings.EqualFold(s.name, f.name) && s.value == f.value
