@@ -61,6 +61,38 @@ sentinel_breaker_state{name="web/10.0.0.2:80",scope="backend"} 2
 	}
 }
 
+func TestEachAttemptIsCountedByItsOwnEnd(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry, view, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record()
+	r.Attempts = 4
+	r.Retried = []proxy.Retried{{Backend: "10.0.0.2:80", Reason: "503", Wires: 1}, {Backend: "10.0.0.3:80", Reason: "upstream_reset", Wires: 2}}
+	m.Ended(r)
+	r.Attempts, r.Retried, r.BudgetSpent = 1, nil, true
+	m.Ended(r)
+	const want = `
+# HELP sentinel_edge_retries_total Attempts that followed on another, by how that one failed: a reason, or the status. What http.Transport sends again by itself is not among them.
+# TYPE sentinel_edge_retries_total counter
+sentinel_edge_retries_total{reason="503"} 1
+sentinel_edge_retries_total{reason="upstream_reset"} 1
+# HELP sentinel_edge_retry_budget_exhausted_total Requests that were not sent again because the pool had as many retries under way as it may have.
+# TYPE sentinel_edge_retry_budget_exhausted_total counter
+sentinel_edge_retry_budget_exhausted_total 1
+# HELP sentinel_edge_upstream_attempts_total Requests that were given to a backend, by how that ended: the request's reason, or a status after which it was sent again. What http.Transport sends twice by itself, because a kept connection turns out to be closed, is counted twice.
+# TYPE sentinel_edge_upstream_attempts_total counter
+sentinel_edge_upstream_attempts_total{backend="10.0.0.1:80",result="ok"} 2
+sentinel_edge_upstream_attempts_total{backend="10.0.0.2:80",result="503"} 1
+sentinel_edge_upstream_attempts_total{backend="10.0.0.3:80",result="upstream_reset"} 2
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sentinel_edge_retries_total",
+		"sentinel_edge_retry_budget_exhausted_total", "sentinel_edge_upstream_attempts_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A client can choose methods and paths; neither may make a series.
 func TestSeriesDoNotGrowWithWhatClientsSend(t *testing.T) {
 	registry := prometheus.NewRegistry()

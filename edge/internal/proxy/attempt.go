@@ -229,6 +229,8 @@ func (a *attempt) failure(err error) *problem {
 	_, stopped, _ := a.x.body.blame()
 	p := a.ours()
 	switch {
+	case p == &timedOut && errors.Is(context.Cause(a.ctx), errDeadline) && a.x.body.tookMost(a.x.route.Timeout):
+		p = &clientTimedOut // it left the backend too little
 	case p != nil:
 	case a.wires == 0:
 		p = &unreachable

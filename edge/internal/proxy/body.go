@@ -56,7 +56,8 @@ type body struct {
 	cut     bool     // a read was under way when it was stopped
 	fault   *problem // what the client did wrong; nil: nothing
 	bytes   int64
-	tell    func() // writes a 100 to the client; nil where net/http does
+	waited  time.Duration // for the client, in all
+	tell    func()        // writes a 100 to the client; nil where net/http does
 }
 
 // bodyOf returns nil for a request without one.
@@ -107,10 +108,11 @@ func (b *body) read(round int, p []byte) (int, error) {
 	}
 	start := time.Now()
 	n, err := b.from.Read(p)
+	took := time.Since(start)
 	if b.paced {
-		b.pace.took(time.Since(start), b.idle)
+		b.pace.took(took, b.idle)
 	}
-	return b.end(n, err)
+	return b.end(n, took, err)
 }
 
 // begin waits until the client's connection may be read, and sets the deadline.
@@ -149,7 +151,7 @@ func (b *body) begin(round int) error {
 }
 
 // end takes in what a read of the client's connection brought.
-func (b *body) end(n int, err error) (int, error) {
+func (b *body) end(n int, took time.Duration, err error) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = false
@@ -159,6 +161,7 @@ func (b *body) end(n int, err error) (int, error) {
 		_ = b.front.control.SetReadDeadline(time.Time{})
 	}
 	b.bytes += int64(n)
+	b.waited += took
 	b.left -= int64(n)
 	switch {
 	case err == io.EOF: //nolint:errorlint // as io.Reader returns it
@@ -342,6 +345,17 @@ func (b *body) count() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.bytes
+}
+
+// tookMost reports whether most of a time was spent waiting for the client. Of a nil
+// body none was.
+func (b *body) tookMost(of time.Duration) bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waited > of/2
 }
 
 // Of a body that nobody wants a little is read, so that the connection may be kept.

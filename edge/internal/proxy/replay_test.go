@@ -234,6 +234,24 @@ func TestTheDeadlineHoldsWhileABodyIsKept(t *testing.T) {
 	})
 }
 
+func TestABackendIsNotBlamedForTheTimeThatAClientTook(t *testing.T) {
+	for name, retry := range map[string]Retry{"kept": quick, "streamed": {}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEdge(t, setup{route: Route{Retry: retry, Timeout: 400 * time.Millisecond}, backends: []string{raw(t, func(p *peer) { p.drain() })}})
+			c := e.dial()
+			c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhell")
+			time.Sleep(300 * time.Millisecond)
+			c.send("o")
+			c.response("PUT").wantProblem(t, 504, UpstreamTimeout)
+			e.wantBreaker("closed")
+			c = e.dial()
+			c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello")
+			c.response("PUT").wantProblem(t, 504, UpstreamTimeout)
+			e.wantBreaker("open")
+		})
+	}
+}
+
 func TestTwoHundredStalledUploadsToABackendThatIsDead(t *testing.T) {
 	const clients = 200
 	for name, send := range map[string]string{

@@ -142,6 +142,7 @@ type tries struct {
 	made  int
 	wires int // that had been counted before the last attempt
 
+	now    *attempt // under way; nil: none is
 	failed *problem // why the last attempt had no response; nil: it had one
 
 	// The last response, which is perhaps of an earlier attempt.
@@ -164,7 +165,9 @@ func (t *tries) attempt() {
 	t.made++
 	t.wires = x.record.Attempts
 	a := x.attempt(t.lease)
+	t.now = a
 	resp, failed := a.roundTrip() //nolint:bodyclose // drop or relay closes it
+	t.now = nil
 	t.share.answered()
 	t.failed = failed
 	if failed != nil {
@@ -333,9 +336,12 @@ func (t *tries) answer() {
 	x.relay(t.last, t.resp)
 }
 
-// end lets go of all that is left.
+// end lets go of all that is left, also when something panicked.
 func (t *tries) end() {
 	t.share.end()
+	if t.now != nil {
+		t.now.end()
+	}
 	t.drop()
 	t.lease.Done()
 }

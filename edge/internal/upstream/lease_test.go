@@ -134,3 +134,76 @@ func TestInFlightIsNeverNegative(t *testing.T) {
 		}
 	}
 }
+
+func TestTheSameRequestMayGoToABackendAgainUnlessItIsDownNow(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(p *Pool, b *Backend)
+		passes bool
+	}{
+		"well":             {func(*Pool, *Backend) {}, true},
+		"not enough fails": {func(p *Pool, _ *Backend) { send(t, p, breaker.Failure) }, true},
+		"breaker opened": {func(p *Pool, _ *Backend) {
+			for range 5 {
+				send(t, p, breaker.Failure)
+			}
+		}, false},
+		"unhealthy": {func(_ *Pool, b *Backend) { b.become(unhealthy) }, false},
+		"unknown":   {func(_ *Pool, b *Backend) { b.become(unknown) }, true},
+		"removed":   {func(_ *Pool, b *Backend) { b.become(removed) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := single(t, guarded(one(t)))
+			b := p.members[0].backend
+			l := acquire(t, p)
+			defer l.Done()
+			c.spoil(p, b)
+			if l.Passes() != c.passes {
+				t.Errorf("passes: %t", !c.passes)
+			}
+		})
+	}
+}
+
+func TestAProbeMayGoAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := single(t, guarded(one(t)))
+		before := acquire(t, p)
+		for range 5 {
+			send(t, p, breaker.Failure)
+		}
+		time.Sleep(time.Hour)
+		probe := acquire(t, p)
+		if !probe.Probe() || !probe.Passes() || before.Passes() {
+			t.Errorf("the probe passes: %t, one from before: %t", probe.Passes(), before.Passes())
+		}
+		before.Done()
+		probe.Report(breaker.Failure)
+		if probe.Passes() {
+			t.Error("a probe that failed passes")
+		}
+		probe.Done()
+	})
+}
+
+func TestReadyTakesNothing(t *testing.T) {
+	for _, balance := range balances {
+		c := abc(t)
+		c.Balance, c.MaxInFlight = balance, 1
+		p := single(t, c)
+		a, b, third := p.backend("a"), p.backend("b"), p.backend("c")
+		for range 100 {
+			if !p.Ready() || !p.Ready(a, b) || p.Ready(a, b, third) {
+				t.Fatal("who is left out does not count")
+			}
+		}
+		b.become(unhealthy)
+		third.inFlight.Add(1) // as many as there may be
+		if !p.Ready() || p.Ready(a) {
+			t.Errorf("%s: ready without a: %t", balance, p.Ready(a))
+		}
+		third.inFlight.Add(-1)
+		if !p.Ready(a) {
+			t.Errorf("%s: not ready when there is room", balance)
+		}
+	}
+}
