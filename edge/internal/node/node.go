@@ -221,7 +221,7 @@ func (n *node) listen(ctx context.Context, cfg *config.Config, metrics prometheu
 	}
 	pages := observe.Admin{Gatherer: metrics, Now: n.view, Ready: n.conditions, Config: n.configText, Explain: n.explain}
 	n.open = append(n.open, open{&http.Server{Handler: pages.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}, admin})
-	said := []any{"traffic", traffic.Addr().String(), "admin", admin.Addr().String()}
+	said := []any{"file", n.options.Config, "build", n.options.Version, "traffic", traffic.Addr().String(), "admin", admin.Addr().String()}
 	if n.options.Pprof != "" {
 		profiles, err := listenPprof(ctx, n.options.Pprof, n.options.PprofRemote)
 		if err != nil {

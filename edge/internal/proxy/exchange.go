@@ -268,7 +268,7 @@ func (x *exchange) end() {
 	switch v := recover(); v {
 	case nil:
 	case http.ErrAbortHandler: // a limiter's
-		x.aborted = true
+		x.aborted, x.reason, x.record.Status = true, Internal, http.StatusInternalServerError
 	default:
 		x.panicked(v)
 	}

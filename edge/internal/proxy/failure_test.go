@@ -232,3 +232,14 @@ func TestAPanicIsAnInternalErrorAndSeenOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestALimiterThatAbortsIsRecorded(t *testing.T) {
+	overBoth(t, func(t *testing.T, version int) {
+		e := newEdge(t, setup{route: Route{Limit: panics{http.ErrAbortHandler}}, backends: []string{nowhere(t)}})
+		if resp, err := e.client(version).Do(e.request("GET", "/", nil)); err == nil {
+			resp.Body.Close()
+			t.Errorf("it is answered %s", resp.Status)
+		}
+		e.wantRecord(500, Internal)
+	})
+}
