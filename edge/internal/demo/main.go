@@ -26,6 +26,7 @@ var scenes = []scene{
 	{title: "one answers 503 every other second", play: flapping},
 	{title: "one is slow", play: slow},
 	{title: "one is killed, and comes back", play: killed},
+	{title: "the same, and requests may go to another", play: elsewhere},
 	{title: "one client asks too often", play: flood},
 	{title: "the file changes under load", play: reload},
 	{title: "the edge is stopped under load", play: stopped},

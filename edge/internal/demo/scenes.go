@@ -54,12 +54,7 @@ func killed(s *stage) (string, string, bool) {
 		s.backends[0].kill()
 		s.sleep(time.Second) // two checks and what they take
 		after = s.during(1, func() { s.sleep(500 * time.Millisecond) })
-		back, err := s.backend(0, addr)
-		if err != nil {
-			s.failed(err)
-			return
-		}
-		s.backends[0] = back
+		s.revive(0, addr)
 		s.sleep(1500 * time.Millisecond)
 	})
 	if s.err != nil {
@@ -70,6 +65,18 @@ func killed(s *stage) (string, string, bool) {
 	return fmt.Sprintf("%d requests: %d failed; %d of %d once checks had noticed; a served %d when it was back", t.all, t.failures(), after.failures(), after.all, again.backends["a"]),
 		fmt.Sprintf("at most %d fail, none later, and it gets its share again", most),
 		t.failures() <= most && after.failures() == 0 && again.backends["a"] > 0 && again.failures() == 0
+}
+
+func elsewhere(s *stage) (string, string, bool) {
+	addr := s.backends[0].addr
+	t := s.duringAt("/any", workers, func() {
+		s.sleep(300 * time.Millisecond)
+		s.backends[0].kill()
+		s.sleep(time.Second)
+		s.revive(0, addr)
+		s.sleep(500 * time.Millisecond)
+	})
+	return fmt.Sprintf("%d requests: %d failed", t.all, t.failures()), "none fails, before any check has noticed", t.failures() == 0 && t.all > 0
 }
 
 func flood(s *stage) (string, string, bool) {

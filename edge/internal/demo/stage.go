@@ -46,6 +46,7 @@ admin: {listen: "127.0.0.1:0"}
 routes:
   - {path: /even, backend: even}
   - {path: /web, backend: web}
+  - {path: /any, backend: any}
   - {path: /limited, backend: web, rate_limit: {capacity: 50, refill_rate: 10}}
 %s
 backends:
@@ -55,6 +56,7 @@ backends:
     balance: least_connections
     health: {path: /health, interval: 200ms, timeout: 150ms, fall: 2, rise: 2}
     breaker: {failures: 3, open_for: 500ms}
+  - {name: any, urls: [%[2]s], health: {path: /health}, retry: {scope: next_backend, budget: {min: 8}}}
 `
 
 func setUp(ctx context.Context, config string) (*stage, error) {
@@ -259,9 +261,19 @@ func (t *tally) add(a answer) {
 // failures is how many were answered by something else than 200.
 func (t *tally) failures() int { return t.all - t.status[http.StatusOK] }
 
+// revive starts a backend again that was killed.
+func (s *stage) revive(i int, addr string) {
+	back, err := s.backend(i, addr)
+	if err != nil {
+		s.failed(err)
+		return
+	}
+	s.backends[i] = back
+}
+
 // crowd asks for /web from so many goroutines, each with a pause between its
 // requests, until done is closed.
-func (s *stage) crowd(goroutines int, done <-chan struct{}) *tally {
+func (s *stage) crowd(path string, goroutines int, done <-chan struct{}) *tally {
 	t := newTally()
 	var all sync.WaitGroup
 	for range goroutines {
@@ -272,7 +284,7 @@ func (s *stage) crowd(goroutines int, done <-chan struct{}) *tally {
 					return
 				default:
 				}
-				t.add(s.get("http://" + s.traffic + "/web"))
+				t.add(s.get("http://" + s.traffic + path))
 				time.Sleep(2 * time.Millisecond)
 			}
 		})
@@ -282,10 +294,13 @@ func (s *stage) crowd(goroutines int, done <-chan struct{}) *tally {
 }
 
 // during runs a crowd while do is done.
-func (s *stage) during(goroutines int, do func()) *tally {
+func (s *stage) during(goroutines int, do func()) *tally { return s.duringAt("/web", goroutines, do) }
+
+// duringAt is during for a path.
+func (s *stage) duringAt(path string, goroutines int, do func()) *tally {
 	done := make(chan struct{})
 	result := make(chan *tally)
-	go func() { result <- s.crowd(goroutines, done) }()
+	go func() { result <- s.crowd(path, goroutines, done) }()
 	do()
 	close(done)
 	return <-result
