@@ -81,8 +81,9 @@ func (n *node) snapshot(ctx context.Context, cfg *config.Config, version int64) 
 	// From here on nothing can fail: a generation counts as one from its beginning.
 	s.Backends = n.registry.Generation(cfg.Pools, longest(cfg))
 	budgets := n.budgets(cfg)
+	pools := poolsOf(cfg)
 	for i, r := range cfg.Routes {
-		p := poolOf(cfg, r.Backend)
+		p := pools[r.Backend]
 		s.Routes[i] = proxy.Route{
 			Pattern: r.Path, Pool: s.Backends.Pool(r.Backend), PoolName: r.Backend, Limit: n.limiter(r), Timeout: r.Timeout,
 			RewriteHost: p.RewriteHost, Upgrades: p.Upgrades, FailureStatus: p.Breaker.FailureStatus,
@@ -223,13 +224,13 @@ func longest(cfg *config.Config) time.Duration {
 	return most
 }
 
-func poolOf(cfg *config.Config, name string) config.Pool {
-	for _, p := range cfg.Pools {
-		if p.Name == name {
-			return p
-		}
+// poolsOf are the pools by name. The file's reader has looked that each route has one.
+func poolsOf(cfg *config.Config) map[string]*config.Pool {
+	pools := make(map[string]*config.Pool, len(cfg.Pools))
+	for i := range cfg.Pools {
+		pools[cfg.Pools[i].Name] = &cfg.Pools[i]
 	}
-	panic("node: a route's pool does not exist") // the file's reader has looked
+	return pools
 }
 
 // view is how everything is at this moment.

@@ -44,10 +44,22 @@ func BenchmarkBacktracking(b *testing.B) {
 	benchmark(b, paths("/a/b/c/d/e", "/a/b/c/:p/f", "/a/:p/c/d/g", "/:p/b/c/d/h"), "/a/b/c/d/h", Found)
 }
 
-func BenchmarkOneParameterOfThousandRoutes(b *testing.B) {
-	var patterns []Pattern
-	for i := range 1000 {
+// services are so many routes, half of them with a parameter.
+func services(routes int) (patterns []Pattern) {
+	for i := range routes / 2 {
 		patterns = append(patterns, paths(fmt.Sprintf("/service-%d/v1/things", i), fmt.Sprintf("/service-%d/v1/things/:id", i))...)
 	}
-	benchmark(b, patterns, "/service-777/v1/things/1234567", Found)
+	return patterns
+}
+
+func BenchmarkOneParameterOfTwoThousandRoutes(b *testing.B) {
+	benchmark(b, services(2000), "/service-777/v1/things/1234567", Found)
+}
+
+func BenchmarkOneParameterOfTenThousandRoutes(b *testing.B) {
+	benchmark(b, services(10_000), "/service-4777/v1/things/1234567", Found)
+}
+
+func BenchmarkStaticOfTenThousandRoutes(b *testing.B) {
+	benchmark(b, services(10_000), "/service-4777/v1/things", Found)
 }
