@@ -18,7 +18,7 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
+.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long bench-control demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,6 +120,11 @@ demo: ## a tour: a guarded service fires at itself and explains what happens
 
 demo-edge: ## a tour of the edge: three backends of which some are not well, and what it does about that
 	go run ./edge/internal/demo
+
+bench-control: ## what a control plane costs, and how soon its nodes have an edit
+	go run ./edge/internal/control/measure
+	go test -run '^$$' -bench Version ./edge/internal/node
+	go test -run '^$$' -bench TenThousand ./edge/internal/router
 
 demo-control: ## a tour of the control plane: two nodes, an edit, a bad one, a rollback, a kill under load
 	@scripts/demo-control
