@@ -47,6 +47,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	if err := errors.Join(err, o.check(c.admin), strong(token)); err != nil {
 		return call.Misuse(err)
 	}
+	command.Settle(call.Err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(call.Err, nil))

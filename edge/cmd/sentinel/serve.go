@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
@@ -48,7 +44,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		c.faulty(call, err)
 		return exitConfig
 	}
-	settle(call.Err)
+	command.Settle(call.Err)
 	return node.Run(context.Background(), o)
 }
 
@@ -58,16 +54,6 @@ func (c *cli) serve(call *command.Call, args []string) int {
 var slack []byte
 
 const slackBytes = 32 << 20
-
-// settle sets what belongs to the whole process. Whoever reads the log may go away: a
-// write fails then, and nothing more. What net/http says of a connection that
-// carries no request goes to the standard logger, and from there to the log.
-func settle(to io.Writer) {
-	slack = make([]byte, slackBytes)
-	signal.Ignore(syscall.SIGPIPE)
-	log.SetFlags(0)
-	log.SetOutput(slog.NewLogLogger(slog.NewJSONHandler(to, nil), slog.LevelWarn).Writer())
-}
 
 func hostname() string {
 	name, err := os.Hostname()
