@@ -45,6 +45,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		return exitConfig
 	}
 	command.Settle(call.Err)
+	slack = make([]byte, slackBytes)
 	return node.Run(context.Background(), o)
 }
 
