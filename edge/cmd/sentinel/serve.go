@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
@@ -45,15 +46,14 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		return exitConfig
 	}
 	command.Settle(call.Err)
-	slack = make([]byte, slackBytes)
+	slack := make([]byte, slackBytes)
+	defer runtime.KeepAlive(slack)
 	return node.Run(context.Background(), o)
 }
 
-// slack is never touched, so it takes no memory. But it counts as what is in use:
+// slackBytes are never touched, so they take no memory. But they count as what is in use:
 // the heap may grow to twice its size before it is collected. What a data plane has
 // in use is a few megabytes, and it would be collected dozens of times a second.
-var slack []byte
-
 const slackBytes = 32 << 20
 
 func hostname() string {
