@@ -18,9 +18,27 @@ type transport struct {
 // dialer makes connections, as net.Dialer does.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// link is the connections to one backend. What stands behind it may become a
-// client that does less than net/http's; nobody else knows which it is.
-type link struct{ *http.Transport }
+// link is the connections to one backend: those for requests without a body, and those
+// of http.Transport for the others, for TLS and for upgrades. Nobody else knows
+// which it is.
+type link struct {
+	direct    *direct
+	transport *http.Transport
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	if isDirect(r) {
+		return l.direct.RoundTrip(r)
+	}
+	return l.transport.RoundTrip(r)
+}
+
+// CloseIdleConnections closes those that no request has.
+func (l *link) CloseIdleConnections() {
+	l.direct.CloseIdleConnections()
+	l.transport.CloseIdleConnections()
+}
 
 // newLink is net/http's, told to leave requests and responses as they are:
 // nothing is decompressed, and no proxy of the environment comes between. It
@@ -31,8 +49,11 @@ func newLink(r *Registry, address string, t transport) *link {
 	if kept == 0 {
 		kept = -1 // to net/http 0 is 2
 	}
-	return &link{&http.Transport{
-		DialContext:           watched(dialOnly(r.dialer(t.dial), address)),
+	dial := dialOnly(r.dialer(t.dial), address)
+	return &link{&direct{
+		dial: dial, address: address, response: t.response, idle: t.idle, most: t.maxIdle,
+	}, &http.Transport{
+		DialContext:           watched(dial),
 		TLSClientConfig:       r.tls(),
 		TLSHandshakeTimeout:   t.tls,
 		ResponseHeaderTimeout: t.response,

@@ -1,0 +1,313 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// direct sends requests that have no body, over TCP. It does as http.Transport
+// does, with net/http's own writing of requests and reading of responses, but all
+// on the goroutine of the request: where there is no body, nothing has to be
+// sent while the response is awaited. It is safe for concurrent use.
+type direct struct {
+	dial           dialer
+	address        string
+	response, idle time.Duration // zero: no limit
+	most           int           // connections that are kept
+
+	mu     sync.Mutex
+	kept   []*line     // idle; who became so first comes first
+	expiry *time.Timer // of the first; nil: none was ever kept
+	closed bool        // none is kept until the next request
+}
+
+// line is a connection, and what a request on it needs. One goroutine has it.
+type line struct {
+	net.Conn
+	of     *direct
+	in     *bufio.Reader
+	out    *bufio.Writer
+	silent silence
+	left   int64 // how much of a response may still be read
+	read   bool  // something of the response has come
+	reused bool
+	since  time.Time // it is idle; zero: it is not
+}
+
+const (
+	// mostHead is what http.Transport takes of a response's head.
+	mostHead = 10 << 20
+	// lineBuffer is as in http.Transport.
+	lineBuffer = 4 << 10
+)
+
+var errHeadTooLarge = errors.New("upstream: the response's head is too large")
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// isDirect reports whether a request is one for a direct.
+func isDirect(r *http.Request) bool {
+	return r.URL.Scheme == "http" && r.ContentLength == 0 && (r.Body == nil || r.Body == http.NoBody) && r.Header["Upgrade"] == nil
+}
+
+// RoundTrip is that of http.RoundTripper. As http.Transport, it sends a request that
+// asks for nothing to be changed once more, if a kept connection turns out to be
+// closed.
+func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(r.Context())
+	for {
+		l, err := d.line(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		if trace != nil && trace.GotConn != nil {
+			trace.GotConn(httptrace.GotConnInfo{Conn: l.Conn, Reused: l.reused})
+		}
+		resp, err := l.roundTrip(r, trace)
+		if err == nil {
+			return resp, nil
+		}
+		if cause := context.Cause(r.Context()); cause != nil {
+			return nil, cause
+		}
+		if !l.reused || l.read || !isSafe(r.Method) || isTimeout(err) {
+			return nil, err
+		}
+	}
+}
+
+func isSafe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// line returns a kept connection, or a new one.
+func (d *direct) line(ctx context.Context) (*line, error) {
+	for {
+		l := d.take()
+		if l == nil {
+			break
+		}
+		if l.silent.holds() {
+			l.reused, l.read = true, false
+			return l, nil
+		}
+		_ = l.Close() // the backend has closed it, or says what nobody has asked for
+	}
+	c, err := d.dial(ctx, "tcp", d.address)
+	if err != nil {
+		return nil, err
+	}
+	l := &line{Conn: c, of: d, silent: silenceOf(c)}
+	l.in, l.out = bufio.NewReaderSize(l, lineBuffer), bufio.NewWriterSize(c, lineBuffer)
+	return l, nil
+}
+
+// take takes the connection that was used last; nil if there is none.
+func (d *direct) take() *line {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = false
+	n := len(d.kept)
+	if n == 0 {
+		return nil
+	}
+	l := d.kept[n-1]
+	d.kept[n-1], d.kept = nil, d.kept[:n-1]
+	return l
+}
+
+// giveBack keeps a connection, or closes it.
+func (d *direct) giveBack(l *line) {
+	if !d.keep(l) {
+		_ = l.Close()
+	}
+}
+
+// keep reports whether a connection may be kept, and if so does.
+func (d *direct) keep(l *line) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.kept) >= d.most {
+		return false
+	}
+	l.since = time.Now()
+	d.kept = append(d.kept, l)
+	switch {
+	case d.idle == 0 || len(d.kept) > 1: // the timer is that of the first
+	case d.expiry == nil:
+		d.expiry = time.AfterFunc(d.idle, d.expire)
+	default:
+		d.expiry.Reset(d.idle)
+	}
+	return true
+}
+
+// expire closes the connections that have been idle for too long.
+func (d *direct) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, now := 0, time.Now()
+	for n < len(d.kept) && now.Sub(d.kept[n].since) >= d.idle {
+		_ = d.kept[n].Close()
+		n++
+	}
+	d.kept = append(d.kept[:0], d.kept[n:]...)
+	if len(d.kept) > 0 {
+		d.expiry.Reset(d.idle - now.Sub(d.kept[0].since))
+	}
+}
+
+// CloseIdleConnections closes them, and those that become idle before the next
+// request.
+func (d *direct) CloseIdleConnections() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, l := range d.kept {
+		_ = l.Close()
+	}
+	d.kept = nil
+	if d.expiry != nil {
+		d.expiry.Stop()
+	}
+}
+
+// Read is that of the connection, as far as there may be more.
+func (l *line) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errHeadTooLarge
+	}
+	n, err := l.Conn.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	l.read = l.read || n > 0
+	return n, err
+}
+
+// roundTrip sends a request and reads the head of the response. If it fails the
+// connection is closed.
+func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
+	ctx := r.Context()
+	release := context.AfterFunc(ctx, func() { _ = l.SetDeadline(past) })
+	resp, err := l.exchange(r, trace)
+	if err != nil {
+		release()
+		_ = l.Close()
+		return nil, err
+	}
+	l.left = math.MaxInt64
+	b := &lineBody{from: resp.Body, ctx: ctx, line: l, release: release, last: resp.Close}
+	if resp.Body == http.NoBody {
+		b.finish(true)
+		return resp, nil
+	}
+	resp.Body = b
+	return resp, nil
+}
+
+// exchange sends a request, and reads heads until one is that of the response.
+func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
+	if err := r.Write(l.out); err != nil {
+		return nil, err
+	}
+	if err := l.out.Flush(); err != nil {
+		return nil, err
+	}
+	if l.of.response > 0 {
+		if err := l.limit(r.Context(), time.Now().Add(l.of.response)); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		l.left = mostHead
+		resp, err := http.ReadResponse(l.in, r)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case resp.StatusCode == http.StatusSwitchingProtocols: // which nobody has asked for
+			resp.Close = true
+		case resp.StatusCode >= 100 && resp.StatusCode < 200:
+			if trace != nil && trace.Got1xxResponse != nil {
+				if err := trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		if l.of.response > 0 {
+			return resp, l.limit(r.Context(), time.Time{})
+		}
+		return resp, nil
+	}
+}
+
+// limit sets the deadline of reads. The end of the context sets one, too, and
+// must not be undone: it came before or comes after.
+func (l *line) limit(ctx context.Context, t time.Time) error {
+	if err := l.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// lineBody is a response's body. Its end gives the connection back.
+type lineBody struct {
+	from    io.ReadCloser
+	ctx     context.Context //nolint:containedctx // it is the request's, as the response is
+	line    *line
+	release func() bool // of the connection from the context
+	last    bool        // there is no request after this one
+	done    atomic.Bool
+}
+
+// Read is for one goroutine at a time.
+func (b *lineBody) Read(p []byte) (int, error) {
+	if b.done.Load() {
+		return 0, io.EOF
+	}
+	n, err := b.from.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	whole := err == io.EOF //nolint:errorlint // as io.Reader returns it
+	b.finish(whole)
+	if cause := context.Cause(b.ctx); cause != nil && !whole {
+		err = cause
+	}
+	return n, err
+}
+
+// Close closes the connection unless the body has ended: the rest would have to be read.
+func (b *lineBody) Close() error {
+	b.finish(false)
+	return nil
+}
+
+// finish is called at the end of the body, or when nobody wants more of it.
+func (b *lineBody) finish(whole bool) {
+	if b.done.Swap(true) {
+		return
+	}
+	free := b.release() // or its deadline is over, or will be
+	if whole && free && !b.last && b.line.in.Buffered() == 0 {
+		b.line.of.giveBack(b.line)
+		return
+	}
+	_ = b.line.Close()
+}
