@@ -62,7 +62,7 @@ func measureSlow(l *lab) ([]*section, error) {
 func measureDead(l *lab) ([]*section, error) {
 	s := &section{
 		title: "4 One of three backends refuses connections",
-		about: "GET of 64 bytes, a closed loop as in section 1. nginx and HAProxy ask another backend if one refuses, and so does Caddy; HAProxy and sentinel check health.",
+		about: "GET of 64 bytes, a closed loop as in section 1. Each asks another backend if one refuses; HAProxy and sentinel also check health.",
 	}
 	r := get(pathDead, small)
 	r.tolerant = true

@@ -87,7 +87,7 @@ func measureProxies(l *lab) ([]*section, error) {
 	s := &section{
 		title: "1 Throughput and cost",
 		about: fmt.Sprintf("A closed loop over %d connections: each sends a request as soon as it has its answer. Latencies here are those of a saturated machine. "+
-			"sentinel routes, limits, balances, guards by breakers and counts; the others do no more than they must. "+
+			"sentinel routes, limits, balances, guards by breakers, would try again, and counts; the others do no more than they must. "+
 			"The CPU time is the proxy's own, of all its processes; without a proxy it is the backend's.", connections),
 	}
 	for _, sc := range scenarios() {
