@@ -19,16 +19,18 @@ import (
 func TestCommands(t *testing.T) {
 	runner := commands{t: t, checks: map[string]func([]string) error{}}
 	runner.checks = map[string]func([]string) error{
-		"bash":         runner.script,
-		"bin/sentinel": runner.edge,
-		"docker":       runner.docker,
-		"go":           runner.golang,
-		"make":         runner.makefile,
-		"openssl":      runner.anything,
-		"printf":       runner.anything,
-		"redis-cli":    runner.operations,
-		"redis-server": runner.operations,
-		"sentinelctl":  runner.sentinelctl,
+		"bash":                 runner.script,
+		"bin/sentinel":         runner.edge,
+		"bin/sentinel-control": runner.control,
+		"docker":               runner.docker,
+		"export":               func([]string) error { return nil },
+		"go":                   runner.golang,
+		"make":                 runner.makefile,
+		"openssl":              runner.anything,
+		"printf":               runner.anything,
+		"redis-cli":            runner.operations,
+		"redis-server":         runner.operations,
+		"sentinelctl":          runner.sentinelctl,
 	}
 	for _, file := range documents(t) {
 		all, prose := split(t, file)
@@ -116,9 +118,21 @@ func (c *commands) sentinelctl(line []string) error {
 
 // edge runs a command of the edge, in whose page it has been built into bin.
 func (c *commands) edge(args []string) error {
+	if args[0] == "run" { // until it is stopped: only its flags can be looked at
+		args = append(args, "-h")
+	}
 	command := filepath.Join(c.t.TempDir(), "sentinel")
 	run(c.t, root, "go", "build", "-o", command, "./edge/cmd/sentinel")
 	run(c.t, root, command, args...)
+	return nil
+}
+
+// control looks at the flags of a command that needs a control plane; the tests of
+// edge/internal/edgetest run them.
+func (c *commands) control(args []string) error {
+	command := filepath.Join(c.t.TempDir(), "sentinel-control")
+	run(c.t, root, "go", "build", "-o", command, "./edge/cmd/sentinel-control")
+	run(c.t, root, command, append(args, "-h")...)
 	return nil
 }
 
