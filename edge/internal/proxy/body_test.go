@@ -210,3 +210,49 @@ func TestASteadyPeerKeepsThePaceItCanKeep(t *testing.T) {
 		}
 	}
 }
+
+func TestAnotherAttemptHasAnUntouchedBodyAsIfThereHadBeenNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, _ := scripted()
+		b.expect = expected
+		b.answerBegins(0) // of the response that is skipped
+		b.hold()
+		b.stopIn(0, errUpstreamDied)
+		if !b.untouched() || !b.again() || b.expect != expected || b.held || b.stopped != nil {
+			t.Errorf("expect %d, held %t, stopped %v", b.expect, b.held, b.stopped)
+		}
+		b.answerBegins(0) // late
+		b.wanted(0)
+		b.stopIn(0, errUpstreamDied)
+		if b.expect != expected || b.stopped != nil {
+			t.Error("an attempt that is over has a say")
+		}
+		if n, err := b.read(0, make([]byte, 1)); n != 0 || !errors.Is(err, errOver) || !b.untouched() {
+			t.Errorf("an attempt that is over reads %d bytes, %v", n, err)
+		}
+		s <- func(p []byte) (int, error) { return copy(p, "x"), io.EOF }
+		if n, err := b.read(1, make([]byte, 1)); n != 1 || err != io.EOF {
+			t.Errorf("%d, %v", n, err)
+		}
+		if b.untouched() || b.again() {
+			t.Error("it is untouched still")
+		}
+	})
+}
+
+func TestAnAttemptThatWaitsForABodyGetsNothingOnceAnotherHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := scripted()
+		b.expect = answering
+		done := reading(b)
+		b.mu.Lock()
+		b.asked = false // as if it came too late to be seen
+		b.mu.Unlock()
+		if !b.again() {
+			t.Fatal("it is not untouched")
+		}
+		if err := <-done; !errors.Is(err, errOver) {
+			t.Error(err)
+		}
+	})
+}

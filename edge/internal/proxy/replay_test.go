@@ -252,6 +252,19 @@ func TestABackendIsNotBlamedForTheTimeThatAClientTook(t *testing.T) {
 	}
 }
 
+func TestWhatWasSentOfALongBodyTakesNoMemory(t *testing.T) {
+	e := newEdge(t, setup{route: Route{Retry: quick}, backends: []string{serve(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })}})
+	pr, pw := io.Pipe()
+	answered := make(chan answer)
+	go func() { answered <- e.do(e.client(1), e.request("PUT", "/", pr)) }()
+	pw.Write(make([]byte, 2*maxKept))
+	e.eventually("what was sent is still kept", func() bool { return e.gen.Status()[0].InFlight == 1 && e.handler.memory.used.Load() == 0 })
+	pw.Close()
+	if a := <-answered; a.StatusCode != 200 {
+		t.Error(a.StatusCode)
+	}
+}
+
 func TestTwoHundredStalledUploadsToABackendThatIsDead(t *testing.T) {
 	const clients = 200
 	for name, send := range map[string]string{

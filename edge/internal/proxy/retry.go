@@ -183,8 +183,11 @@ func (t *tries) again() bool {
 	x := t.x
 	r := &x.route.Retry
 	why := t.passing()
+	if why == "" {
+		return false // as nearly always
+	}
 	m := moment{
-		method: x.r.Method, passing: why != "", upgrade: x.upgrade != "", begun: x.front.status != 0,
+		method: x.r.Method, passing: true, upgrade: x.upgrade != "", begun: x.front.status != 0,
 		replayable: x.replayable() || x.body.untouched(), draining: x.draining(), attempts: x.record.Attempts,
 		delay: r.delay(t.made), left: x.left(),
 	}

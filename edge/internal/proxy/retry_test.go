@@ -143,6 +143,30 @@ func TestWhatIsSentAgain(t *testing.T) {
 	}
 }
 
+func TestEachAttemptIsTheSameRequest(t *testing.T) {
+	for _, method := range []string{"GET", "DELETE", "PUT"} {
+		var j journal
+		e := newEdge(t, setup{route: Route{Retry: quick}, options: Options{TrustedProxies: loopback}, backends: []string{raw(t, func(p *peer) {
+			j.add(p.head())
+			if method == "PUT" {
+				io.ReadFull(p.r, make([]byte, 5))
+			}
+			p.say(response(503, "x"))
+		})}})
+		c := e.dial()
+		c.send(method + " /a%2Fb?x=1;y HTTP/1.1\r\nHost: h\r\nVia: 1.0 before\r\nX-Forwarded-For: 192.0.2.1\r\nCookie: a=b\r\nTE: trailers\r\n")
+		if method == "PUT" {
+			c.send("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")
+		}
+		c.send("\r\n")
+		c.response(method)
+		j.wantHits(t, 3)
+		if heads := slices.Compact(j.all()); len(heads) != 1 || !strings.Contains(heads[0], "X-Forwarded-For: 192.0.2.1, 127.0.0.1\r\n") {
+			t.Errorf("%s: %q", method, heads)
+		}
+	}
+}
+
 func TestOneAttemptIsNoRetry(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		var j journal
@@ -480,8 +504,7 @@ func TestRetriesStayWithinTheBudget(t *testing.T) {
 		<-first
 		w.WriteHeader(503)
 	})}}
-	s.pool = forgiving
-	s.pool.Breaker.Failures = clients + 1
+	s.pool.Breaker.Failures = -1 // off
 	e := newEdge(t, s)
 	var all sync.WaitGroup
 	for range clients {
