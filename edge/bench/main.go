@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("edge/bench", flag.ContinueOnError)
 	flags.BoolVar(&l.full, "full", false, "measure for real; without it, only look whether everything runs and is right")
 	flags.IntVar(&l.rounds, "rounds", 0, "rounds of each table (default 5, or 2 without -full)")
-	flags.DurationVar(&l.cell, "cell", 0, "time for one contestant in one round (default 2s, or 100ms without -full)")
+	flags.DurationVar(&l.cell, "cell", 0, "time for one contestant in one round (default 1.8s, or 100ms without -full)")
 	only := flags.String("only", "", "comma-separated experiments to run, of: "+strings.Join(experimentNames(), ", "))
 	file := flags.String("o", "", "also write the report to this Markdown file")
 	flags.StringVar(&l.sentinel, "sentinel", "", "the program to measure, instead of one that is built now")
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 func (l *lab) defaults() {
 	rounds, cell := 2, 100*time.Millisecond
 	if l.full {
-		rounds, cell = 5, 2*time.Second
+		rounds, cell = 5, 1800*time.Millisecond
 	}
 	if l.rounds < 1 {
 		l.rounds = rounds
