@@ -715,3 +715,46 @@ func TestOperatorsCommands(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 }
+
+// What a version does not concern stays: a client's empty bucket, a request in flight, an
+// open breaker and a failed check.
+func TestAVersionKeepsTheStateItDoesNotConcern(t *testing.T) {
+	t.Parallel()
+	b, p := startBackend(t, "b", ""), startPlane(t, "")
+	shared := func(more string) string {
+		return "routes:\n  - {path: /ok, backend: web, rate_limit: {capacity: 1, refill_rate: 0.001}}\n  - {path: /slowbody, backend: web}\n  - {path: /status/503, backend: broken}\n" + more +
+			"backends:\n" + pool("web", "", b) + pool("broken", ", breaker: {failures: 1, open_for: 1m}, health: {type: off}", b) +
+			"  - {name: down, url: \"http://127.0.0.1:1\", health: {interval: 20ms, timeout: 20ms, fall: 1}}\n"
+	}
+	p.apply(shared(""))
+	e := launchNode(t, p, "")
+	e.until(1)
+	soon(t, "it is ready", func() bool { return e.ready().Ready })
+	if first, second := get(t, e.url("/ok")).StatusCode, get(t, e.url("/ok")).StatusCode; first != http.StatusOK || second != http.StatusTooManyRequests {
+		t.Fatalf("%d and %d", first, second)
+	}
+	get(t, e.url("/status/503"))
+	open := `sentinel_breaker_state{name="broken/` + b.addr + `",scope="backend"}`
+	down := `sentinel_edge_backend_up{backend="127.0.0.1:1",pool="down"}`
+	soon(t, "breaker and check have noticed", func() bool { return e.metric(open) == 2 && e.metric(down) == 0 })
+	resp, err := http.Get(e.url("/slowbody?n=20&d=20ms")) //nolint:noctx // it ends by itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for i := range 5 {
+		e.until(p.apply(shared(fmt.Sprintf("  - {path: /new%d, backend: web}\n", i))).Version)
+		if got := get(t, e.url("/ok")).StatusCode; got != http.StatusTooManyRequests {
+			t.Errorf("the bucket is full again: %d", got)
+		}
+		if e.metric(open) != 2 || e.metric(down) != 0 {
+			t.Errorf("breaker %v, up %v", e.metric(open), e.metric(down))
+		}
+		if got := e.metric(`sentinel_edge_inflight{backend="` + b.addr + `",pool="web"}`); got != 1 {
+			t.Errorf("%v requests are in flight", got)
+		}
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(body), "chunk") != 20 {
+		t.Errorf("what was in flight: %q, %v", body, err)
+	}
+}

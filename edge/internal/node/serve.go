@@ -78,12 +78,12 @@ func (n *node) drain(ctx context.Context, grace time.Duration) int {
 func (n *node) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if n.registry != nil {
-		_ = n.registry.Close(ctx)
-	}
-	if n.unfeed != nil {
+	if n.unfeed != nil { // before the backends: what comes now would need new ones
 		n.unfeed()
 		n.feeding.Wait()
+	}
+	if n.registry != nil {
+		_ = n.registry.Close(ctx)
 	}
 	if n.policies != nil {
 		_ = n.policies.Close()

@@ -143,7 +143,8 @@ func (f *Follower) once(ctx context.Context, apply func(context.Context, *node.S
 		}
 		if s := m.GetSnapshot(); s != nil {
 			answer := f.take(ctx, s, apply)
-			if err := stream.Send(answer); err != nil {
+			if stream.Send(answer) != nil {
+				_, err = stream.Recv() // this one says why
 				return time.Since(begun), err
 			}
 			if answer.GetAck() != nil {
