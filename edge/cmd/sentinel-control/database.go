@@ -22,7 +22,7 @@ func (c *cli) backup(call *command.Call, args []string) int {
 	if err != nil {
 		return unusable(call, *db, err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // what was written is on the disk
 	if err := s.Backup(context.Background(), rest[0]); err != nil {
 		return call.Wrote(err)
 	}
@@ -46,7 +46,7 @@ func (c *cli) check(call *command.Call, args []string) int {
 	if err != nil {
 		return unusable(call, *db, err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // what was written is on the disk
 	newest, err := s.Newest(context.Background())
 	if err != nil {
 		return unusable(call, *db, err)

@@ -55,7 +55,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	if err != nil {
 		return unusable(call, o.db, err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // what was written is on the disk
 	server, err := control.New(ctx, control.Options{Store: s, Logger: log, Token: token, Build: command.BuildOf().Version})
 	if err != nil {
 		return unusable(call, o.db, err)

@@ -248,9 +248,18 @@ func TestAWriteNeedsTheToken(t *testing.T) {
 	p.apply(shared(1))
 	for _, given := range []string{"", "Bearer ", "Bearer " + token[1:], "Bearer " + token + "x", "Basic " + token, token} {
 		for _, c := range [][2]string{
-			{"PUT", "/v1/config"}, {"PUT", "/v1/config?dry_run=true"}, {"POST", "/v1/versions/1/rollback"}, {"PUT", "/v1/services/a"}, {"DELETE", "/v1/services/a"},
-			{"PUT", "/v1/services/a/backends/h:1"}, {"DELETE", "/v1/services/a/backends/h:1"}, {"POST", "/v1/routes"}, {"PUT", "/v1/routes"},
-			{"DELETE", "/v1/routes"}, {"PUT", "/v1/rate_limit"}, {"DELETE", "/v1/rate_limit"},
+			{"PUT", "/v1/config"},
+			{"PUT", "/v1/config?dry_run=true"},
+			{"POST", "/v1/versions/1/rollback"},
+			{"PUT", "/v1/services/a"},
+			{"DELETE", "/v1/services/a"},
+			{"PUT", "/v1/services/a/backends/h:1"},
+			{"DELETE", "/v1/services/a/backends/h:1"},
+			{"POST", "/v1/routes"},
+			{"PUT", "/v1/routes"},
+			{"DELETE", "/v1/routes"},
+			{"PUT", "/v1/rate_limit"},
+			{"DELETE", "/v1/rate_limit"},
 		} {
 			if status, body := p.ask(c[0], c[1], shared(2), "Authorization", given, "If-Match", "*"); status != http.StatusUnauthorized {
 				t.Errorf("%s %s with %q: %d %s", c[0], c[1], given, status, body)
@@ -414,7 +423,7 @@ func FuzzDiff(f *testing.F) {
 		if strings.Join(old, "\n") != strings.Join(a, "\n") || strings.Join(fresh, "\n") != strings.Join(b, "\n") {
 			t.Errorf("%q and %q", from, to)
 		}
-		if d := diff([]byte(from), []byte(to)); (d == "") != (slices.Equal(a, b)) {
+		if d := diff([]byte(from), []byte(to)); (d == "") != slices.Equal(a, b) {
 			t.Errorf("%q and %q: %q", from, to, d)
 		}
 	})

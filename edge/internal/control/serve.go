@@ -2,9 +2,9 @@ package control
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,16 +21,15 @@ func (s *Server) Serve(ctx context.Context, nodes net.Listener, c credentials.Tr
 	streams := grpc.NewServer(serverOptions(c)...)
 	pb.RegisterControlServer(streams, stream{server: s})
 	admin := &http.Server{Handler: s.admin(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
-	ended := make(chan error, 3)
-	go func() { ended <- streams.Serve(nodes) }()
-	go func() { ended <- admin.Serve(operator) }()
-	go func() { s.watch(ctx, 2*time.Second); ended <- nil }()
+	var all sync.WaitGroup
+	ended := make(chan error, 2) // of the listeners
+	all.Go(func() { ended <- streams.Serve(nodes) })
+	all.Go(func() { ended <- admin.Serve(operator) })
+	all.Go(func() { s.watch(ctx, 2*time.Second) })
 	var err error
-	left := 3
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
-		left--
 	}
 	cancel()
 	close(s.closing)
@@ -40,11 +39,6 @@ func (s *Server) Serve(ctx context.Context, nodes net.Listener, c credentials.Tr
 	_ = admin.Shutdown(grace) // what is left after that is cut off
 	_ = admin.Close()
 	streams.Stop()
-	for ; left > 0; left-- {
-		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
+	all.Wait()
 	return err
 }

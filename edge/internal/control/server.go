@@ -163,8 +163,7 @@ func (s *Server) edit(ctx context.Context, e edit) (outcome, error) {
 		content, err := e.content(newest)
 		return store.Draft{Content: content, Author: e.author, Comment: e.comment}, err
 	})
-	var refused *problem
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*problem](err); refused {
 		return outcome{}, err
 	}
 	s.noted(err)

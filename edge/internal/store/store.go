@@ -104,14 +104,12 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 
 // connect opens the database. The settings are in its name, because those that a
 // statement makes reach one connection of the pool only.
-func connect(path string, busy time.Duration, more ...string) (*sql.DB, error) {
+func connect(path string, busy time.Duration, key, value string) (*sql.DB, error) {
 	q := url.Values{"_pragma": {
 		"busy_timeout(" + strconv.FormatInt(busy.Milliseconds(), 10) + ")",
 		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
 	}}
-	for i := 0; i < len(more); i += 2 {
-		q.Add(more[i], more[i+1])
-	}
+	q.Add(key, value)
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String())
 	return db, known(err)
 }
@@ -142,7 +140,7 @@ func present(ctx context.Context, path string, o Options) error {
 
 // create writes a store without versions.
 func create(ctx context.Context, path string, busy time.Duration) error {
-	db, err := connect(path, busy)
+	db, err := connect(path, busy, "_txlock", "immediate")
 	if err != nil {
 		return err
 	}
@@ -171,7 +169,7 @@ func flush(path string) error {
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // nothing is written by it
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -243,7 +241,7 @@ func (s *Store) History(ctx context.Context, before int64, limit int) ([]Version
 	if err != nil {
 		return nil, known(err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // its error is that of Err
 	all := []Version{}
 	for rows.Next() {
 		var v Version

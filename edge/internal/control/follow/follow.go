@@ -125,7 +125,7 @@ func (f *Follower) once(ctx context.Context, apply func(context.Context, *node.S
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // it is closed once
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := pb.NewControlClient(conn).Follow(ctx)

@@ -98,7 +98,7 @@ func (p *plane) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the process has its own
 	p.cmd.Stderr = log
 	if err := p.cmd.Start(); err != nil {
 		return err
