@@ -393,6 +393,38 @@ func TestTheNextBackendGetsTheNextAttempt(t *testing.T) {
 	}
 }
 
+func TestABackendThatWasLeftIsFreeWhileAnotherStreams(t *testing.T) {
+	for name, answer := range map[string]string{"reset": "", "short": response(503, "x"), "long": response(503, strings.Repeat("long.", 100_000))} {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			done := make(chan bool)
+			defer close(done)
+			stream := raw(t, func(p *peer) {
+				p.head()
+				p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+				<-done
+			})
+			s := setup{route: Route{Retry: quick}, pool: forgiving, backends: []string{serial(t, &j, answer), stream}}
+			s.route.Retry.NextBackend = true
+			e := newEdge(t, s)
+			for len(j.all()) == 0 { // until it has begun with that one
+				resp, err := e.client(1).Do(e.request("GET", "/", nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if resp.StatusCode != 200 {
+					t.Error(resp.Status)
+				}
+			}
+			e.eventually("the backend that was left still has the request", func() bool { return e.gen.Status()[0].InFlight == 0 })
+			if n := e.gen.Status()[1].InFlight; n == 0 {
+				t.Error("the other has none")
+			}
+		})
+	}
+}
+
 func TestEachBackendOfARequestHasItsOwnOutcome(t *testing.T) {
 	var j journal
 	s := setup{route: Route{Retry: quick}, backends: []string{
