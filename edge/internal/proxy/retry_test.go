@@ -230,6 +230,23 @@ func TestTheLastResponseOfABackendIsTheAnswer(t *testing.T) {
 	}
 }
 
+func TestALongResponseOutlivesTheTimeOfItsAttempt(t *testing.T) {
+	var j journal
+	long := strings.Repeat("long.", 100_000)
+	retry := quick
+	retry.PerTry = 100 * time.Millisecond
+	e := newEdge(t, setup{route: Route{Retry: retry}, pool: forgiving, backends: []string{raw(t, func(p *peer) {
+		if j.add(p.head()) == 1 {
+			p.say(response(503, long))
+		}
+		p.drain()
+	})}})
+	if a := e.get(1, "/"); a.StatusCode != 503 || a.body != long || a.torn != nil {
+		t.Errorf("%d, %d bytes, %v", a.StatusCode, len(a.body), a.torn)
+	}
+	j.wantHits(t, 3)
+}
+
 func TestWithoutAnyResponseItIsOurs(t *testing.T) {
 	var j journal
 	e := newEdge(t, setup{route: Route{Retry: quick}, backends: []string{serial(t, &j, "")}})
