@@ -42,7 +42,7 @@ func (e *edge) talk(t *testing.T) *talk {
 func (c *talk) upgrade(t *testing.T, path string) {
 	t.Helper()
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nX-Request-Id: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", path, t.Name())
-	resp, err := http.ReadResponse(c.r, nil) //nolint:bodyclose // it is the connection
+	resp, err := http.ReadResponse(c.r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(resp, err)
 	}
@@ -90,7 +90,7 @@ func TestAWebSocketTakesFramesOf16MiB(t *testing.T) {
 	before := e.baseline()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil) //nolint:bodyclose // it is the connection
+	c, _, err := websocket.Dial(ctx, strings.Replace(e.url("/ws"), "http", "ws", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
