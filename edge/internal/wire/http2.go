@@ -21,6 +21,8 @@ func faultOf(r *http.Request) fault {
 	switch {
 	case len(method) == 0 || !all(method, inToken):
 		return badRequestLine
+	case r.RequestURI != "" && r.RequestURI[0] != '/' && r.RequestURI != "*" && r.Method != http.MethodConnect:
+		return badTarget // HTTP/2 has no absolute form: the host has a field of its own
 	case !validTarget(method, []byte(r.RequestURI)):
 		return targetFault([]byte(r.RequestURI))
 	case r.Host == "":
@@ -50,6 +52,9 @@ func faultOfHeader(r *http.Request) fault {
 		if f := h.contentLength([]byte(length)); f != noFault {
 			return f
 		}
+	}
+	if h.length > 0 && r.ContentLength == 0 {
+		return noBody // it ends with its header
 	}
 	for _, expected := range r.Header["Expect"] {
 		if !is([]byte(expected), "100-continue") {

@@ -67,12 +67,14 @@ func TestHTTP2IsHeldToTheRules(t *testing.T) {
 		{[]string{get, ":path=/a#b", scheme, host}, "the path has a byte that must be escaped, or a bad escape"},
 		{[]string{get, ":path=/ä", scheme, host}, "the path has a byte that must be escaped, or a bad escape"},
 		{[]string{get, ":path=*", scheme, host}, "the request target is malformed"},
+		{[]string{get, ":path=http://b/", scheme, host}, "the request target is malformed"},
 		{[]string{get, slash, scheme}, "Host is missing"},
 		{[]string{get, slash, scheme, ":authority=a b"}, "Host is invalid"},
 		{[]string{get, slash, scheme, ":authority=a/../b"}, "Host is invalid"},
 		{[]string{get, slash, scheme, host, "host=b"}, "there is more than one Host"},
 		{[]string{get, slash, scheme, host, "content-length=+0"}, "Content-Length is not a number"},
 		{[]string{get, slash, scheme, host, "content-length=0", "content-length=0"}, "there is more than one Content-Length"},
+		{[]string{get, slash, scheme, host, "content-length=5"}, "there is a Content-Length, and no body"},
 		{[]string{get, slash, scheme, host, "expect=a miracle"}, "the expectation is not supported"},
 	} {
 		conn := dial(t, addr)

@@ -43,6 +43,7 @@ const (
 	lengthAndCoding
 	badExpect
 	badTrailer
+	noBody
 )
 
 // faults are the refusals that there are. None is 501 or 505, which RFC 9110 has
@@ -72,6 +73,7 @@ var faults = [...]Refusal{
 	lengthAndCoding:  {Status: http.StatusBadRequest, Detail: "there are both Content-Length and Transfer-Encoding"},
 	badExpect:        {Status: http.StatusExpectationFailed, Detail: "the expectation is not supported"},
 	badTrailer:       {Status: http.StatusBadRequest, Detail: "Trailer announces a field that cannot be one"},
+	noBody:           {Status: http.StatusBadRequest, Detail: "there is a Content-Length, and no body"},
 }
 
 // refusalHeader marks the head that stands for a refused one. Its value begins

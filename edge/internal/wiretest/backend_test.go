@@ -200,8 +200,11 @@ func audit(m *message) string {
 		return "X-Forwarded-For is not whom the edge has seen"
 	case values(m.header, "X-Forwarded-Proto")[0] != "http":
 		return "X-Forwarded-Proto is not what the edge has seen"
-	case via(m) != "1.1 sentinel" && via(m) != "1.0 sentinel":
+	case !slices.Contains([]string{"1.0 sentinel", "1.1 sentinel", "2.0 sentinel"}, via(m)):
 		return "the last Via is not the edge's"
+	}
+	if len(values(m.header, "Expect")) > 0 && m.length == 0 && !m.chunked {
+		return "Expect is for no body"
 	}
 	connection, upgrade := values(m.header, "Connection"), values(m.header, "Upgrade")
 	if len(connection)+len(upgrade) > 0 && (len(connection) != 1 || len(upgrade) != 1 || connection[0] != "Upgrade" || !strings.EqualFold(upgrade[0], "websocket")) {
