@@ -231,7 +231,7 @@ func TestAnotherAttemptHasAnUntouchedBodyAsIfThereHadBeenNone(t *testing.T) {
 			t.Errorf("an attempt that is over reads %d bytes, %v", n, err)
 		}
 		s <- func(p []byte) (int, error) { return copy(p, "x"), io.EOF }
-		if n, err := b.read(1, make([]byte, 1)); n != 1 || err != io.EOF {
+		if n, err := b.read(1, make([]byte, 1)); n != 1 || !errors.Is(err, io.EOF) {
 			t.Errorf("%d, %v", n, err)
 		}
 		if b.untouched() || b.again() {

@@ -59,10 +59,10 @@ func repeatable(method string) bool {
 	return false
 }
 
-// moment is what decides about another attempt when one has failed.
+// moment is what decides about another attempt when one has failed in a way that
+// may pass.
 type moment struct {
 	method     string
-	passing    bool // the failure is of a kind that may pass
 	upgrade    bool // the request is to switch protocols
 	begun      bool // the client has got something other than a 1xx
 	replayable bool // the body can be sent again
@@ -75,7 +75,7 @@ type moment struct {
 // follows reports whether another attempt is to follow, if the backends and the
 // budget allow it.
 func (r *Retry) follows(m moment) bool {
-	return m.passing && m.attempts < r.Attempts && repeatable(m.method) && !m.upgrade && !m.begun &&
+	return m.attempts < r.Attempts && repeatable(m.method) && !m.upgrade && !m.begun &&
 		m.replayable && !m.draining && m.delay < m.left
 }
 
@@ -187,7 +187,7 @@ func (t *tries) again() bool {
 		return false // as nearly always
 	}
 	m := moment{
-		method: x.r.Method, passing: true, upgrade: x.upgrade != "", begun: x.front.status != 0,
+		method: x.r.Method, upgrade: x.upgrade != "", begun: x.front.status != 0,
 		replayable: x.replayable() || x.body.untouched(), draining: x.draining(), attempts: x.record.Attempts,
 		delay: r.delay(t.made), left: x.left(),
 	}
@@ -199,7 +199,8 @@ func (t *tries) again() bool {
 		return false
 	}
 	retried := Retried{Backend: x.record.Backend, Reason: why, Wires: x.record.Attempts - t.wires}
-	if !t.keep() || !t.pause(m.delay) || !t.next() {
+	t.keep()
+	if !t.pause(m.delay) || !t.next() {
 		return false
 	}
 	x.record.Retried = append(x.record.Retried, retried)
@@ -274,10 +275,10 @@ func (t *tries) outcome() breaker.Outcome {
 
 // keep takes in the body of a response that will perhaps be the answer, so that
 // its connection is free; of a long one as much as the memory may have, and the
-// connection waits with the rest. It reports whether the request goes on.
-func (t *tries) keep() bool {
+// connection waits with the rest. One that breaks off is none.
+func (t *tries) keep() {
 	if t.failed != nil || t.done {
-		return true
+		return
 	}
 	length := t.resp.ContentLength
 	if t.x.r.Method == http.MethodHead {
@@ -285,28 +286,27 @@ func (t *tries) keep() bool {
 	}
 	kept, whole, err := t.x.h.memory.fill(t.resp.Body, length)
 	if err != nil {
-		failed := t.last.truncation(err)
+		t.failed = t.last.truncation(err)
 		t.drop()
-		t.failed = failed
-		return failed.outcome == breaker.Failure
+		return
 	}
-	t.last.inTime()
+	t.last.inTime() // which is for the header
 	if kept == nil {
-		return true
+		return
 	}
 	t.kept, t.done = kept, whole
+	body := t.resp.Body
 	start := bytes.NewReader(kept.data)
 	if whole {
-		t.resp.Body.Close()
+		body.Close()
 		t.last.end()
 		t.resp.Body = io.NopCloser(start)
-		return true
+		return
 	}
 	t.resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(start, t.resp.Body), t.resp.Body}
-	return true
+	}{io.MultiReader(start, body), body}
 }
 
 // drop lets go of the last response.

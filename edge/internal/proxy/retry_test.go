@@ -422,7 +422,8 @@ func TestABackendThatWasLeftIsFreeWhileAnotherStreams(t *testing.T) {
 				<-done
 			})
 			s := setup{route: Route{Retry: quick}, pool: forgiving, backends: []string{serial(t, &j, answer), stream}}
-			s.route.Retry.NextBackend = true
+			var b Budget
+			s.route.Retry.NextBackend, s.route.Retry.Budget = true, &b
 			e := newEdge(t, s)
 			for len(j.all()) == 0 { // until it has begun with that one
 				resp, err := e.client(1).Do(e.request("GET", "/", nil))
@@ -435,8 +436,8 @@ func TestABackendThatWasLeftIsFreeWhileAnotherStreams(t *testing.T) {
 				}
 			}
 			e.eventually("the backend that was left still has the request", func() bool { return e.gen.Status()[0].InFlight == 0 })
-			if n := e.gen.Status()[1].InFlight; n == 0 {
-				t.Error("the other has none")
+			if n := e.gen.Status()[1].InFlight; n == 0 || b.active.Load() != 0 {
+				t.Errorf("the other has %d, and %d wait for one", n, b.active.Load())
 			}
 		})
 	}
@@ -501,16 +502,20 @@ func TestHintsDoNotWaitForASlowResponse(t *testing.T) {
 	next := make(chan bool)
 	e := newEdge(t, setup{route: Route{Retry: quick}, backends: []string{raw(t, func(p *peer) {
 		p.head()
-		p.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
-		<-next
+		for range 3 {
+			p.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+			<-next
+		}
 		p.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	})}})
 	c := e.dial()
 	c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	if a := c.response("GET"); a.StatusCode != 103 || a.Header.Get("Link") != "</a>" {
-		t.Errorf("%d %v", a.StatusCode, a.Header)
+	for range 3 {
+		if a := c.response("GET"); a.StatusCode != 103 || a.Header.Get("Link") != "</a>" {
+			t.Errorf("%d %v", a.StatusCode, a.Header)
+		}
+		next <- true
 	}
-	close(next)
 	if a := c.response("GET"); a.StatusCode != 200 || a.body != "ok" {
 		t.Errorf("%d %q", a.StatusCode, a.body)
 	}
@@ -666,7 +671,6 @@ func TestAPauseEndsInTime(t *testing.T) {
 // Whatever the moment, the decision is that of the list of what must not be.
 func TestTheDecisionIsThatOfItsRules(t *testing.T) {
 	rules := []func(m moment, r Retry) bool{
-		func(m moment, _ Retry) bool { return !m.passing },
 		func(m moment, _ Retry) bool {
 			return !strings.Contains(" GET HEAD OPTIONS PUT DELETE ", " "+m.method+" ")
 		},
@@ -682,7 +686,7 @@ func TestTheDecisionIsThatOfItsRules(t *testing.T) {
 	for range 200_000 {
 		likely := func() bool { return rand.IntN(8) > 0 }
 		m := moment{
-			method: methods[rand.IntN(len(methods))], passing: likely(), upgrade: !likely(), begun: !likely(), replayable: likely(), draining: !likely(),
+			method: methods[rand.IntN(len(methods))], upgrade: !likely(), begun: !likely(), replayable: likely(), draining: !likely(),
 			attempts: rand.IntN(5), delay: time.Duration(rand.IntN(4)), left: time.Duration(rand.IntN(6) - 1),
 		}
 		r := Retry{Attempts: rand.IntN(5)}
