@@ -14,6 +14,7 @@ import (
 )
 
 func (c *cli) check(call *command.Call, args []string) int {
+	call.Flags.BoolVar(&c.local, "local", false, "it is the file of a node with a control plane")
 	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}

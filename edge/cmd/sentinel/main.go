@@ -34,7 +34,8 @@ const exitCodes = "Exit codes: 0 fine; 1 it failed while it ran; 2 a faulty file
 
 // cli is what all commands take.
 type cli struct {
-	file string
+	file  string
+	local bool // the file has neither routes nor backends
 }
 
 func main() {
@@ -79,7 +80,11 @@ const defaultFile = "edge.yaml"
 
 // load reads the file. If it returns nil the command ends with the code.
 func (c *cli) load(call *command.Call) (*config.Config, int) {
-	loaded, err := config.Load(c.file, nil)
+	read := config.Load
+	if c.local {
+		read = config.LoadLocal
+	}
+	loaded, err := read(c.file, nil)
 	if err != nil {
 		c.faulty(call, err)
 		return nil, exitConfig

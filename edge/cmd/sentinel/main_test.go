@@ -34,6 +34,7 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 	policies := write(t, `{"app": {"redis_url": "redis://127.0.0.1:1", "jwt_secret": "tests-only-secret-0123456789abcdef0123456789"}, "policies": {"other": {"endpoint_id": "other", "algorithm": "token_bucket", "fail_mode": "fail_open",
 		"fallback_per_second": 1, "policy_version": 1, "capacity": 1, "refill_per_second": 1}}}`)
 	unknown := write(t, "sentinel: "+policies+"\n"+shared)
+	local := write(t, "server: {port: 8081}\n")
 	for _, test := range []struct {
 		args     string
 		code     int
@@ -66,6 +67,14 @@ func TestCommandsSayWhatTheyAreAskedFor(t *testing.T) {
 		{"check -config " + missing, exitConfig, "", "missing.json: no such file"},
 		{"check -config " + unknown, exitConfig, "", `route /a uses policy "nobodys", which is not there`},
 		{"check -json -config " + unknown, exitConfig, `"ok": false`, ""},
+		{"check -local -config " + local, exitOK, "fine, routes: 0", ""},
+		{"check -local -config " + sample, exitConfig, "", "routes: comes from the control plane; remove it here"},
+		{"check -config " + local, exitConfig, "", "routes: required"},
+		{"run -control nonsense -config " + local, exitConfig, "", "-control nonsense: must be host:port"},
+		{"run -control 10.0.0.1:1 -config " + local, exitConfig, "", "decides where traffic goes"},
+		{"run -control 127.0.0.1:1 -state /nonsense -config " + local, exitConfig, "", "there is no such directory"},
+		{"run -control 127.0.0.1:1 -control-ca /nonsense -config " + local, exitConfig, "", "all of authority, certificate and key are needed"},
+		{"run -control 127.0.0.1:1 -config " + sample, exitConfig, "", "remove it here"},
 		{"check -config /nonsense.yaml", exitConfig, "", "no such file"},
 		{"check -json -config /nonsense.yaml", exitConfig, `"ok": false`, ""},
 

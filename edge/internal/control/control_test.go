@@ -428,3 +428,38 @@ func FuzzDiff(f *testing.F) {
 		}
 	})
 }
+
+// Whatever is sent as a part, it is refused or makes a good configuration, which has it.
+func FuzzEdit(f *testing.F) {
+	f.Add("{path: /a, backend: web}", "web", "h:1")
+	f.Add("{url: 'http://h:1'}", "api", "h:1")
+	f.Add("&a {path: *a}", "", "")
+	f.Add("servers: [{url: 'http://h:1', weight: 2}, {url: 'http://h'}]", "web", "h:80")
+	f.Fuzz(func(t *testing.T, body, name, at string) {
+		n, err := parseNode([]byte(body))
+		if err != nil {
+			t.Skip()
+		}
+		for what, do := range map[string]func(*document) error{
+			"add a route":    func(d *document) error { return d.addRoute(n) },
+			"put a route":    func(d *document) error { return d.putRoute("/r1", "", n) },
+			"put a service":  func(d *document) error { return d.putService(name, n) },
+			"put a backend":  func(d *document) error { return d.putBackend(name, at, n) },
+			"put the limit":  func(d *document) error { set(d.root, "rate_limit", n); return nil },
+			"remove":         func(d *document) error { return d.removeBackend(name, at) },
+			"remove a route": func(d *document) error { return d.removeRoute(name, at) },
+		} {
+			content, err := edit{ifVersion: anyVersion, change: change(do)}.content(store.Version{Content: []byte(shared(1))})
+			if err != nil {
+				continue
+			}
+			if err := checkShared(content); err != nil {
+				t.Errorf("%s: %v\n%s", what, err, content)
+			}
+			again, err := replace(content)(nil)
+			if err != nil || !bytes.Equal(again, content) {
+				t.Errorf("%s: written again it is\n%s\nand was\n%s\n%v", what, again, content, err)
+			}
+		}
+	})
+}

@@ -67,7 +67,7 @@ func (s *Server) join(hello *pb.Hello, peer, certificate string) *node {
 			Name: cut(hello.GetNode()), Instance: cut(hello.GetInstance()), Peer: peer, Certificate: cut(certificate), Build: cut(hello.GetBuild()),
 			Connected: true, Since: now, Applied: hello.GetVersion(),
 		},
-		epoch: cut(hello.GetEpoch()), sum: hello.GetSha256(), mail: make(chan struct{}, 1), gone: make(chan struct{}),
+		epoch: cut(hello.GetEpoch()), sum: hello.GetSha256()[:min(len(hello.GetSha256()), 32)], mail: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -757,3 +757,27 @@ func TestAVersionKeepsTheStateItDoesNotConcern(t *testing.T) {
 		t.Errorf("what was in flight: %q, %v", body, err)
 	}
 }
+
+// A node that does nothing at all while a hundred edits are made holds none of them up,
+// and gets the last one when it goes on.
+func TestAStoppedNodeGetsTheLastVersion(t *testing.T) {
+	t.Parallel()
+	b, p := startBackend(t, "b", ""), startPlane(t, "")
+	p.apply(routed("/first", b))
+	e := launchNode(t, p, "")
+	e.until(1)
+	e.signal(syscall.SIGSTOP)
+	var last written
+	for i := range 100 {
+		last = p.apply(routed(fmt.Sprintf("/r%d", i), b))
+	}
+	if n := p.node("a"); n.Applied != 1 || n.Waiting == 0 {
+		t.Errorf("%+v", n)
+	}
+	e.signal(syscall.SIGCONT)
+	e.until(last.Version)
+	// The one that was on its way, and the last.
+	if got := strings.Count(e.output(), `"msg":"configuration applied"`); got != 3 {
+		t.Errorf("it has applied %d versions", got)
+	}
+}

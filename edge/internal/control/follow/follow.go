@@ -98,6 +98,9 @@ func (f *Follower) shared(s *pb.Snapshot) *node.Shared {
 // Run follows until ctx ends. apply is called by one goroutine, for one version
 // after the other; what it refuses it must leave no trace of.
 func (f *Follower) Run(ctx context.Context, apply func(context.Context, *node.Shared) error) {
+	if f.options.Dir == "" {
+		f.log.Warn("no directory to keep the last good version in: a start without the control plane would have no configuration")
+	}
 	var b backoff
 	for ctx.Err() == nil {
 		healthy, err := f.once(ctx, apply)
