@@ -29,7 +29,8 @@ type edge struct {
 }
 
 // startEdge starts one before a backend until the test ends. more is of the
-// section server.
+// section server. A single failure of the backend opens its breaker, so that
+// whatever a client does wrong and is put down to the backend shows at once.
 func startEdge(tb testing.TB, backend, more string) *edge {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "edge.yaml")
@@ -42,7 +43,7 @@ routes:
   - {path: /smuggled, backend: a}
   - {path: /get, methods: [GET], backend: a}
 backends:
-  - {name: a, url: %q, breaker: {failures: off}, health: {type: off}}
+  - {name: a, url: %q, breaker: {failures: 1, open_for: 1h}, health: {type: off}}
 `, more, backend)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)

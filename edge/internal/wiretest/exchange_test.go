@@ -320,6 +320,9 @@ func differs(sent, got *message, logged record) string {
 	if !slices.Equal(want, have) {
 		return fmt.Sprintf("the header is another: %q, want %q", have, want)
 	}
+	if len(values(got.header, "TE")) > 0 && !strings.Contains(strings.ToLower(strings.Join(values(sent.header, "TE"), ",")), "trailers") {
+		return "it has a TE that was not sent"
+	}
 	announced := strings.ToLower(strings.Join(values(sent.header, "Trailer"), ","))
 	for _, f := range sent.trailer {
 		name := strings.ToLower(f.name)
