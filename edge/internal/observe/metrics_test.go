@@ -119,7 +119,7 @@ func TestSeriesThatTheLibraryHasToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := newDecisions()
-	library.MustRegister(theirs) //nolint:forbidigo // a registry of this test
+	library.MustRegister(theirs)
 	theirs.WithLabelValues("default", "allowed").Inc()
 	l := m.Counted("default", fixed(true))
 	l.Allow(nil, nil, netip.Addr{})

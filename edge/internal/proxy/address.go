@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -40,8 +41,8 @@ func Client(proxies []netip.Prefix, peer netip.Addr, forwarded []string) netip.A
 // client. A hop that is no address ends what can be believed.
 func (t trusted) clientOf(peer netip.Addr, forwarded []string) netip.Addr {
 	client := peer
-	for i := len(forwarded) - 1; i >= 0; i-- {
-		for rest, more := forwarded[i], true; more && t.contains(client); {
+	for _, f := range slices.Backward(forwarded) {
+		for rest, more := f, true; more && t.contains(client); {
 			var hop string
 			rest, hop, more = cutLast(rest)
 			a, ok := parseHop(hop)

@@ -109,7 +109,7 @@ func (a *attempt) extend() {
 func (a *attempt) roundTrip() (*http.Response, *problem) {
 	out := a.request()
 	began := time.Now()
-	resp, err := a.lease.Backend().RoundTrip(out) //nolint:bodyclose // whoever relays it closes it
+	resp, err := a.lease.Backend().RoundTrip(out)
 	a.x.record.Upstream += time.Since(began)
 	a.x.record.Attempts += max(1, a.wires)
 	a.seal()

@@ -323,7 +323,7 @@ func (b *body) wait() {
 // blame tells why a transport could not read the body: the client's fault, or
 // why it was stopped, and whether that was while the client was waited for. Of a
 // nil body there is nothing to tell.
-func (b *body) blame() (fault *problem, stopped error, cut bool) {
+func (b *body) blame() (fault *problem, stopped error, cut bool) { //nolint:revive // an error that is told of, not one of blame's
 	if b == nil {
 		return nil, nil, false
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"bufio"
 	"context"
 	"io"
@@ -377,7 +378,7 @@ func (c *client) wantClosed() {
 	c.t.Helper()
 	if b, err := c.r.ReadByte(); err == nil {
 		c.t.Errorf("the connection goes on with %q", b)
-	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+	} else if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		c.t.Error("the connection stays open")
 	}
 }

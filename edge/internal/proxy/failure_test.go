@@ -182,7 +182,7 @@ func TestAClientThatGoesAwayIsNoFailure(t *testing.T) {
 		r := e.request("GET", "/", nil)
 		ctx, cancel := contextOf(r)
 		go func() { <-reached; cancel() }()
-		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil { //nolint:bodyclose // there is none
+		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil {
 			t.Error("there is a response")
 		}
 		e.wantRecord(499, ClientClosed)

@@ -27,7 +27,7 @@ func headOf(t *testing.T, body string) (line string, h http.Header) {
 	t.Helper()
 	line, rest, _ := strings.Cut(body, "\r\n")
 	h = http.Header{}
-	for _, f := range strings.Split(strings.TrimSuffix(rest, "\r\n\r\n"), "\r\n") {
+	for f := range strings.SplitSeq(strings.TrimSuffix(rest, "\r\n\r\n"), "\r\n") {
 		k, v, ok := strings.Cut(f, ": ")
 		if !ok {
 			t.Fatalf("field %q", f)
@@ -199,7 +199,8 @@ func TestARequestIDThatIsNotFitForALogIsReplaced(t *testing.T) {
 			t.Errorf("%q became %q", id, got)
 		}
 	}
-	if requestID(http.Header{"X-Request-Id": {"a", "b"}}) == "a" || newRequestID() == newRequestID() {
+	one, other := newRequestID(), newRequestID()
+	if requestID(http.Header{"X-Request-Id": {"a", "b"}}) == "a" || one == other {
 		t.Error("an id is not one's own")
 	}
 }

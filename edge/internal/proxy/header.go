@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -53,12 +54,7 @@ func listedBy(connection []string) listed {
 }
 
 func (l listed) has(key string) bool {
-	for _, name := range l {
-		if name == key {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l, key)
 }
 
 // hasToken reports whether a list, over all its lines, has a token, in any case
@@ -118,7 +114,7 @@ func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade s
 	h.set("X-Request-Id", id)
 	h.set("Via", via(r.ProtoMajor, r.ProtoMinor))
 	if before := r.Header["Via"]; len(before) > 0 {
-		h.Header["Via"] = append(before[:len(before):len(before)], h.Header["Via"]...)
+		h.Header["Via"] = append(slices.Clip(before), h.Header["Via"]...)
 	}
 	h.tellForwarding(r, peer, believe)
 	return h.Header
@@ -210,13 +206,13 @@ func copyResponseHeader(to http.Header, resp *http.Response) {
 		if ours, ok := to[key]; !ok {
 			to[key] = values
 		} else if key == "Set-Cookie" {
-			to[key] = append(ours[:len(ours):len(ours)], values...)
+			to[key] = append(slices.Clip(ours), values...)
 		}
 	}
 	if _, ok := to["Content-Type"]; !ok {
 		to["Content-Type"] = nil // or net/http guesses
 	}
-	to["Via"] = append(to["Via"][:len(to["Via"]):len(to["Via"])], via(resp.ProtoMajor, resp.ProtoMinor))
+	to["Via"] = append(slices.Clip(to["Via"]), via(resp.ProtoMajor, resp.ProtoMinor))
 }
 
 // mayTrail reports whether a field may stand in a trailer: it must not say how

@@ -112,7 +112,7 @@ func (m *memory) fill(from io.Reader, size int64) (b *buffer, whole bool, err er
 		n, err := from.Read(b.data[len(b.data):cap(b.data)])
 		b.data = b.data[:len(b.data)+n]
 		switch {
-		case err == io.EOF: //nolint:errorlint // as io.Reader returns it
+		case err == io.EOF:
 			return b, true, nil
 		case err != nil:
 			b.free()

@@ -125,7 +125,7 @@ func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
 		switch {
 		case werr != nil:
 			return x.gone()
-		case err == io.EOF: //nolint:errorlint // as io.Reader returns it
+		case err == io.EOF:
 			return nil
 		case err != nil:
 			return a.truncation(err)
@@ -151,7 +151,7 @@ func (x *exchange) relayStream(a *attempt, resp *http.Response) *problem {
 		}
 		switch {
 		case werr != nil:
-		case err == io.EOF: //nolint:errorlint // as io.Reader returns it
+		case err == io.EOF:
 			copyTrailer(x.front.Header(), resp.Trailer, http.TrailerPrefix)
 			return nil
 		case err != nil:

@@ -317,7 +317,7 @@ func TestAClientThatLeavesEndsTheWait(t *testing.T) {
 			e.eventually("no retry is scheduled", func() bool { return b.underWay() == 1 })
 			cancel()
 		}()
-		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil { //nolint:bodyclose // there is none
+		if _, err := e.client(version).Do(r.WithContext(ctx)); err == nil {
 			t.Error("there is a response")
 		}
 		if r := e.wantRecord(499, ClientClosed); len(r.Retried) != 0 || r.RetryDelay <= 0 {

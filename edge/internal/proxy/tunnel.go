@@ -64,7 +64,7 @@ func (t *tunnel) copy(to io.Writer, from io.Reader, count *atomic.Int64, badTo, 
 			}
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // as io.Reader returns it
+		case err == io.EOF:
 			if half, ok := to.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 				t.close(OK)
 			}

@@ -190,7 +190,7 @@ func TestOverHTTP2TheClientsFaultsAreTheClients(t *testing.T) {
 		r := e.request("PUT", "/", pr)
 		ctx, cancel := contextOf(r)
 		go func() { io.WriteString(pw, "abc"); cancel(); pw.Close() }()
-		if _, err := e.client(2).Do(r.WithContext(ctx)); err == nil { //nolint:bodyclose // there is none
+		if _, err := e.client(2).Do(r.WithContext(ctx)); err == nil {
 			t.Error("there is a response")
 		}
 		e.wantRecord(499, ClientClosed)

@@ -24,7 +24,7 @@ func smooth(credit []int64, among []candidate) int {
 	for i, c := range among {
 		credit[c.member] += c.weight
 		total += c.weight
-		if credit[c.member] > credit[among[next].member] {
+		if credit[c.member] > credit[among[next].member] { // #nosec G602 -- next is an index of among
 			next = i
 		}
 	}

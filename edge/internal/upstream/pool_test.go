@@ -433,10 +433,10 @@ const (
 // obstacle and wait are as the pool's.
 func (m *model) obstacle(now time.Duration) (Refusal, time.Duration) {
 	breakerWait := time.Duration(0)
-	switch {
-	case m.state == breaker.Open:
+	switch m.state {
+	case breaker.Open:
 		breakerWait = max(0, m.until-now)
-	case m.state == breaker.HalfOpen:
+	case breaker.HalfOpen:
 		breakerWait = soon
 	}
 	switch {
@@ -564,8 +564,8 @@ func judge(balance config.Balance, models []*model, of *model, why Refusal, wait
 	var among []*model
 	refusal, soonest := NoBackend, time.Duration(0)
 	for _, m := range models {
-		switch r, w := m.obstacle(now); {
-		case r == 0:
+		switch r, w := m.obstacle(now); r {
+		case 0:
 			among = append(among, m)
 		default:
 			refusal = max(refusal, r)

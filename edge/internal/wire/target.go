@@ -19,10 +19,10 @@ func validTarget(method, target []byte) bool {
 	if string(method) == "CONNECT" {
 		return validAuthority(target, true)
 	}
-	switch {
-	case target[0] == '/':
+	switch target[0] {
+	case '/':
 		return validPath(target)
-	case target[0] == '*':
+	case '*':
 		return len(target) == 1 && string(method) == "OPTIONS"
 	}
 	rest, ok := cutScheme(target)
