@@ -1,9 +1,9 @@
 package proxy
 
 import (
-	"errors"
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
