@@ -254,13 +254,22 @@ func TestConfigurationsOfTheEdgeAreValid(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "../edge/cmd/sentinel").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	found := 0
+	for name, value := range map[string]string{ // of the library's file
+		"REDIS_URL": "redis://127.0.0.1:1", "JWT_SECRET": "tests-only-jwt-0123456789abcdef0123456789", "COOKIE_SECRET": "tests-only-cookie-0123456789abcdef0123456789",
+	} {
+		t.Setenv("SENTINELCTL_TEST_"+name, value)
+	}
+	found, policies := 0, read(t, "sentinelctl/testdata/sentinel.json")
 	for _, b := range blocks(t, "yaml") {
 		if !ofEdge(b) {
 			continue
 		}
 		found++
-		file := filepath.Join(t.TempDir(), "edge.yaml")
+		dir := t.TempDir()
+		file := filepath.Join(dir, "edge.yaml")
+		if err := os.WriteFile(filepath.Join(dir, "sentinel.json"), []byte(policies), 0o600); err != nil { // which some of them name
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
