@@ -306,3 +306,18 @@ func TestNodesThatHaveLeftAreForgottenInTheEnd(t *testing.T) {
 		t.Errorf("%d are remembered", got)
 	}
 }
+
+// Two edits may be handed out in the other order than they were written in.
+func TestALaterVersionIsNotReplacedByAnEarlierOne(t *testing.T) {
+	p := start(t, "", "")
+	p.apply(shared(1))
+	p.apply(shared(2))
+	first, err := p.store.Version(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.publish(first)
+	if s := dial(t, p, "a").snapshot(); s.GetVersion() != 2 {
+		t.Errorf("a node gets %d", s.GetVersion())
+	}
+}

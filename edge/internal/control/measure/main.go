@@ -229,8 +229,12 @@ func (p *plane) propagation(ctx context.Context, nodes, rounds int) error {
 	}
 	slices.Sort(took)
 	slices.Sort(answered)
-	fmt.Printf("%4d nodes: from the edit to applied on all: median %s, worst %s of %d; the edit itself is answered after %s; memory %d KiB, %d KiB a node\n",
-		nodes, round(took[rounds/2]), round(took[rounds-1]), rounds, round(answered[rounds/2]), p.memory(), (p.memory()-before)/nodes)
+	memory := fmt.Sprintf("memory %d KiB", p.memory())
+	if nodes > 1 { // of one it is that of the program
+		memory += fmt.Sprintf(", %d KiB a node", (p.memory()-before)/nodes)
+	}
+	fmt.Printf("%4d nodes: from the edit to applied on all: median %s, worst %s of %d; the edit itself is answered after %s; %s\n",
+		nodes, round(took[rounds/2]), round(took[rounds-1]), rounds, round(answered[rounds/2]), memory)
 	return nil
 }
 
