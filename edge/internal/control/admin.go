@@ -350,6 +350,9 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	}{status == http.StatusOK, version, why})
 }
 
+// mostRefused is how many refusals the page tells in full.
+const mostRefused = 20
+
 //go:embed status.html
 var statusText string
 
@@ -367,6 +370,8 @@ func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
 		Nodes                 []NodeStatus
 		Connected, Behind     int
 		Refusing              int
+		Refused               []NodeStatus // the first of them
+		More                  int          // that refuse one, too
 		Versions              []store.Version
 	}{Build: s.options.Build, Epoch: s.store.Epoch(), Started: s.started, Nodes: s.Nodes()}
 	if t := s.trouble.Load(); t != nil {
@@ -376,6 +381,13 @@ func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
 		view.Current = &c.version
 	}
 	for _, n := range view.Nodes {
+		switch {
+		case n.Rejected == 0:
+		case len(view.Refused) < mostRefused:
+			view.Refused = append(view.Refused, n)
+		default:
+			view.More++
+		}
 		if !n.Connected {
 			continue
 		}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"crypto/sha256"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +154,9 @@ func TestARefusedVersionIsNotSentAgain(t *testing.T) {
 	got := p.status("a", "refused", func(s NodeStatus) bool { return s.Rejected == 1 })
 	if got.Applied != 0 || len(got.Errors) != 2 || got.Errors[1] != "and another" {
 		t.Errorf("got %+v", got)
+	}
+	if status, page := p.ask("GET", "/status", ""); status != 200 || !strings.Contains(page, "a refuses version 1") || !strings.Contains(page, "routes[0]: one thing") {
+		t.Errorf("the page does not say so: %d %s", status, page)
 	}
 	n.nothing()
 	n.leave()
