@@ -192,9 +192,10 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 		t.Errorf("%+v %v", w, err)
 	}
 	e.until(3)
-	if n := p.node("a"); n.Rejected != 0 || n.Errors != nil {
-		t.Errorf("%+v", n)
-	}
+	soon(t, "the control plane knows that it has it", func() bool {
+		n := p.node("a")
+		return n.Applied == 3 && n.Rejected == 0 && n.Errors == nil
+	})
 
 	e.write(t, "rate_limit: {capacity: 1, refill_rate: 0.001}\n") // its own, which goes before
 	e.signal(syscall.SIGHUP)
