@@ -766,7 +766,7 @@ func TestAStoppedNodeGetsTheLastVersion(t *testing.T) {
 	b, p := startBackend(t, "b", ""), startPlane(t, "")
 	p.apply(routed("/first", b))
 	e := launchNode(t, p, "")
-	e.until(1)
+	soon(t, "the node has it, and has said so", func() bool { return p.node("a").Applied == 1 })
 	e.signal(syscall.SIGSTOP)
 	var last written
 	for i := range 100 {
