@@ -37,7 +37,7 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local reply, at, key, arg = {now}, 1, 0, 2
 local texts, ttls -- made when a run needs them
-local seconds = {} -- expiries as text: many are the same
+local last, expiry -- seconds, and the same as text: many keys have the same
 local set = call
 
 while ARGV[arg] do
@@ -95,12 +95,8 @@ while ARGV[arg] do
           text, ttl = texts[of], ttls[of]
         end
         if ttl > 0 then
-          local expiry = seconds[ttl]
-          if not expiry then
-            -- As text: some servers send a number of 3e8 to SET as "3e+8".
-            expiry = ('%d'):format(ttl)
-            seconds[ttl] = expiry
-          end
+          -- As text: some servers send a number of 3e8 to SET as "3e+8".
+          if ttl ~= last then last, expiry = ttl, ('%d'):format(ttl) end
           set('SET', KEYS[key + i], text, 'EX', expiry)
         else
           set('SET', KEYS[key + i], text)
