@@ -101,6 +101,7 @@ type Backend struct {
 
 	breaker   *breaker.Breaker
 	inFlight  atomic.Int64
+	waiting   atomic.Int64  // requests in flight that have no response yet
 	standing  atomic.Uint32 // health's, for who chooses
 	nextCheck atomic.Int64  // by the registry's clock; 0: there is none
 	link      atomic.Pointer[link]
@@ -167,7 +168,9 @@ func (b *Backend) Breaker() breaker.State { return b.breaker.State() }
 // has the backend's scheme and host. Where no TCP connection can be made, the
 // error is a *net.OpError whose Op is "dial".
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.waiting.Add(1)
 	resp, err := b.link.Load().RoundTrip(r)
+	b.waiting.Add(-1)
 	if err == nil && resp.StatusCode < 100 { // net/http takes 042
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("malformed response: status %d", resp.StatusCode)
@@ -195,8 +198,19 @@ func (b *Backend) letGo(g *Generation) bool {
 	b.endChecker()
 	b.settle()
 	b.setHealth(health{standing: removed})
-	b.link.Load().CloseIdleConnections()
+	b.closeIdle(b.link.Load())
 	return true
+}
+
+// closeIdle closes idle connections if no request waits for its response:
+// http.Transport takes a connection as idle a moment before it hands over the
+// response that came on it, and one that is closed in that moment fails a request
+// that has been answered. Else the end of the last such request closes them, where
+// the backend is removed, or their time.
+func (b *Backend) closeIdle(l *link) {
+	if b.waiting.Load() == 0 {
+		l.CloseIdleConnections()
+	}
 }
 
 // stop ends the checks and the idle connections, not the requests.
@@ -216,7 +230,7 @@ func (b *Backend) apply(s settings) {
 		b.breaker.Adjust(breaker.Settings{Failures: s.failures, OpenFor: s.openFor, ProbeLease: s.lease})
 	}
 	if was.transport != s.transport {
-		b.link.Swap(newLink(b.registry, b.name, s.transport)).CloseIdleConnections()
+		b.closeIdle(b.link.Swap(newLink(b.registry, b.name, s.transport)))
 	}
 	if was.health != s.health {
 		b.check(s.health)
@@ -247,6 +261,6 @@ func (b *Backend) lastFailureOfRequest() failure {
 func (b *Backend) ended() {
 	b.inFlight.Add(-1)
 	if standing(b.standing.Load()) == removed {
-		b.link.Load().CloseIdleConnections()
+		b.closeIdle(b.link.Load())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -151,6 +152,45 @@ func TestARemovedBackendEndsWithItsRequests(t *testing.T) {
 }
 
 // Who had a lease before may still send its request.
+// http.Transport takes a connection as idle a moment before it hands over a response
+// without a body. Closed in that moment, the response would be lost.
+func TestNoRequestFailsBecauseItsBackendIsRemoved(t *testing.T) {
+	s := newBackendServer(t, func(http.ResponseWriter, *http.Request) {})
+	g := newTest(t, Options{}).Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout)
+	var others []*Lease // whose requests end while those below are under way
+	for range 10_000 {
+		others = append(others, acquire(t, g.Pool("pool")))
+	}
+	mine := acquire(t, g.Pool("pool"))
+	g.Release()
+	var all sync.WaitGroup
+	var stop atomic.Bool
+	for range 4 {
+		all.Go(func() {
+			for !stop.Load() {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader("x"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := mine.Backend().RoundTrip(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	for _, l := range others {
+		l.Done()
+		time.Sleep(time.Microsecond)
+	}
+	stop.Store(true)
+	all.Wait()
+	mine.Done()
+}
+
 func TestALeaseOutlivesTheRemoval(t *testing.T) {
 	s := newBackendServer(t, ok)
 	g := newTest(t, Options{}).Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout)
