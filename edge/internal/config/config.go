@@ -139,7 +139,7 @@ type Pool struct {
 	DialTimeout     time.Duration // 2s
 	TLSTimeout      time.Duration // 5s
 	ResponseTimeout time.Duration // 10s, from the request sent to the response's headers
-	IdleTimeout     time.Duration // 55s, of a kept connection; less than the backend's
+	IdleTimeout     time.Duration // 60s, of a kept connection; less than the backend's
 	MaxIdle         int           // 256 kept connections per backend
 	Line            int
 }

@@ -369,7 +369,7 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 // Files of half a MiB that would be slow, were anything done for each pair of lines.
 func TestLargeFilesAreReadInTime(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes seconds")
+		t.Skip("half a MiB is read several times, which takes seconds")
 	}
 	fill := func(head, line, tail string) string {
 		var b strings.Builder

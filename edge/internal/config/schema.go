@@ -61,7 +61,7 @@ func defaultPool(line int) Pool {
 		DialTimeout:     2 * time.Second,
 		TLSTimeout:      5 * time.Second,
 		ResponseTimeout: 10 * time.Second,
-		IdleTimeout:     55 * time.Second,
+		IdleTimeout:     60 * time.Second,
 		MaxIdle:         256,
 		Line:            line,
 	}
