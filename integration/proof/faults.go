@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -59,8 +58,7 @@ func proveFaults(ctx context.Context, l *lab) (*section, error) {
 			"that have just been opened check while the breakers are still closed; those are the checks of the first table. The budget of a check is %v. "+
 			"Beside the checks, in the same processes, bare timers run: the last time is how late the worst of these was.", l.budget),
 		tables: []*table{t},
-		notes: []string{fmt.Sprintf("Where a promise broke that a busy machine breaks, too, while a bare timer was %v late or more, nothing can be said, and it was tried again, "+
-			"%d times in all at most; that was %s. What came of the last time is not judged, and listed with the verdict.", tooLate(l.budget), l.attempts(), plural(again, "time", "times"))},
+		notes:  []string{l.metAgain(again)},
 	}
 	for _, p := range book.promises() {
 		if p.tries > 0 || len(p.unjudged) > 0 || l.match == nil { // a few faults need not try all
@@ -79,6 +77,13 @@ func (l *lab) wants(name string, core bool) bool {
 	return core || !l.short
 }
 
+// metAgain says what came of that many meetings in vain.
+func (l *lab) metAgain(vain int) string {
+	return fmt.Sprintf("Where nothing broke but promises that a busy machine breaks, too, the same was tried again, %d times in all at most; "+
+		"that was %s. What breaks the last time as well is broken, unless a bare timer was %v late or more: then nothing can be said. "+
+		"All of it is listed with the verdict.", l.attempts(), plural(vain, "time", "times"), tooLate(l.budget))
+}
+
 // meetAll meets the faults, several at a time.
 func (l *lab) meetAll(ctx context.Context, all []*fault, book *ledger) []*outcome {
 	var machine, writing sync.Mutex
@@ -93,41 +98,50 @@ func (l *lab) meetAll(ctx context.Context, all []*fault, book *ledger) []*outcom
 			l.meet(ctx, outcomes[i], &machine)
 			writing.Lock()
 			defer writing.Unlock()
-			for _, n := range outcomes[i].notes {
-				book.note(n.text, n.who, n.finding)
-			}
+			outcomes[i].record(book)
 		})
 	}
 	done.Wait()
 	return outcomes
 }
 
-// attempts is how often a fault is met at most, where the machine was late and a
-// promise broke.
-func (l *lab) attempts() int { return pick(l, 3, 2) }
+// attempts is how often a fault is met at most, where a promise broke that the
+// machine may have broken.
+func (l *lab) attempts() int { return 3 }
 
-// meet meets one fault, and again where nothing can be said, for the machine was
-// late.
+// meet meets one fault.
 func (l *lab) meet(ctx context.Context, o *outcome, machine *sync.Mutex) {
-	for n := 1; ctx.Err() == nil; n++ {
-		o.reset()
+	l.judged(ctx, o, func() {
 		a := &arena{lab: l, machine: machine, fault: o.fault}
 		err := within(ctx, func(s *scope) {
 			a.scope = s
 			a.run(o)
 		})
-		f := finding{tries: 1}
-		if err != nil {
-			f.broken = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
-		}
-		o.note(pMet, o.fault.name, f.lateBy(a.late(), l.budget))
+		o.note(pMet, o.fault.name, judgeMeeting(err).lateBy(a.late(), l.budget))
+	})
+}
+
+// judged meets a fault, and again where what broke may be the machine's doing.
+func (l *lab) judged(ctx context.Context, o *outcome, meet func()) {
+	for n := 1; ctx.Err() == nil; n++ {
+		o.reset()
+		meet()
 		again, why := o.undecided()
 		if !again || n == l.attempts() {
 			return
 		}
 		o.again++
+		o.vain = append(o.vain, o.notes...)
 		l.logf("%s: once more: %s", o.fault.name, why)
 	}
+}
+
+// record writes what was found into the book.
+func (o *outcome) record(book *ledger) {
+	for _, n := range o.notes {
+		book.note(n.text, n.who, n.finding)
+	}
+	book.passed(o.vain, o.notes)
 }
 
 // stay is how long the fault stays after the breakers have opened.

@@ -551,6 +551,7 @@ type outcome struct {
 	notes []note
 	times map[bool]*timing // by gathered
 	again int              // how often it was met in vain
+	vain  []note           // what was found in vain
 }
 
 // note is a finding on its way to the ledger.
@@ -567,12 +568,12 @@ func (o *outcome) reset() {
 func (o *outcome) note(text, who string, f finding) { o.notes = append(o.notes, note{text, who, f}) }
 
 // undecided reports whether the fault is to be met again: all that is broken, and
-// something is, may be so by a machine that was late. why is what, first.
+// something is, may be so by the machine. why is what, first.
 func (o *outcome) undecided() (again bool, why string) {
 	for _, n := range o.notes {
 		switch {
-		case n.excused():
-			again, why = true, cmp.Or(why, n.who+": "+n.broken[0]+", while "+n.excuse)
+		case n.doubtful():
+			again, why = true, cmp.Or(why, fmt.Sprintf("%s: %s; %s", n.who, n.broken[0], cmp.Or(n.excuse, "the machine was on time")))
 		case len(n.broken) > 0:
 			return false, ""
 		}

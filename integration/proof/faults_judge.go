@@ -33,6 +33,8 @@ type finding struct {
 	worst  float64 // how near it came to be broken, to be compared
 	figure string  // that in words
 	broken []string
+	// timed: it hangs on when things happened, so that a busy machine breaks it, too.
+	timed bool
 	// excuse says that the machine was so late, by its bare timers, that what is
 	// broken says nothing; "" is none.
 	excuse string
@@ -40,12 +42,17 @@ type finding struct {
 	sure bool
 }
 
-// excused reports whether f is to be met again, for nothing can be said.
-func (f finding) excused() bool { return len(f.broken) > 0 && f.excuse != "" }
+// doubtful reports whether f found something broken that is to be met again: what
+// a machine does once it does not do each time, and what the service does it does.
+func (f finding) doubtful() bool { return len(f.broken) > 0 && f.timed && !f.sure }
 
-// lateBy excuses what f has found broken where the machine was too late, microseconds,
-// for checks of that budget.
+// excused reports whether nothing can be said of what f found broken.
+func (f finding) excused() bool { return f.doubtful() && f.excuse != "" }
+
+// lateBy says that f hangs on time, and excuses what it has found broken where the
+// machine was too late, microseconds, for checks of that budget.
 func (f finding) lateBy(late int64, budget time.Duration) finding {
+	f.timed = true
 	if late >= tooLate(budget).Microseconds() && !f.sure {
 		f.excuse = fmt.Sprintf("a bare timer was %.1f ms late", ms(late))
 	}
@@ -71,6 +78,22 @@ func (l *ledger) note(text, who string, f finding) {
 	for _, b := range f.broken {
 		p.held = false
 		p.broken = append(p.broken, who+": "+b)
+	}
+}
+
+// passed adds what was found broken in vain, unless the last time found something
+// broken again: then that speaks for itself.
+func (l *ledger) passed(vain, last []note) {
+	for _, n := range last {
+		if len(n.broken) > 0 && !n.excused() {
+			return
+		}
+	}
+	for _, n := range vain {
+		if n.doubtful() && !n.excused() {
+			p := l.by[n.text]
+			p.passed = append(p.passed, n.who+": "+n.broken[0])
+		}
 	}
 }
 
@@ -164,6 +187,15 @@ func judgeWell(rows []Row) (f finding) {
 		if !r.FromStore {
 			f.broken = append(f.broken, fmt.Sprintf("%d x %s", r.N, r))
 		}
+	}
+	return f
+}
+
+// judgeMeeting finds what kept a fault from being met.
+func judgeMeeting(err error) finding {
+	f := finding{tries: 1}
+	if err != nil {
+		f.broken = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return f
 }

@@ -216,9 +216,39 @@ func TestLedger(t *testing.T) {
 	if p := l.promises()[0]; p.holds() || strings.Join(p.broken, ";") != "x: gone" {
 		t.Errorf("%+v", p)
 	}
-	l.note("b", "x", finding{tries: 1, broken: []string{"gone"}, excuse: "the machine was late"})
+	l.note("b", "x", finding{tries: 1, broken: []string{"gone"}, timed: true, excuse: "the machine was late"})
 	if p := l.promises()[1]; p.holds() || p.breaks() || p.tries != 0 || !strings.HasPrefix(p.verdict(), "NOT JUDGED") || len(p.unjudged) != 1 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// What broke once and not again is listed; what broke again speaks for itself; what
+// does not hang on time is not met again.
+func TestWhatBreaksOnceIsMetAgain(t *testing.T) {
+	late := finding{tries: 1, broken: []string{"over"}}.lateBy(0, 20*time.Millisecond)
+	double := finding{tries: 1, broken: []string{"charged twice"}}
+	for name, c := range map[string]struct {
+		notes []note
+		again bool
+	}{
+		"nothing broke":          {[]note{{"a", "x", finding{tries: 1}}}, false},
+		"one that hangs on time": {[]note{{"a", "x", late}, {"b", "x", finding{tries: 1}}}, true},
+		"one that does not":      {[]note{{"a", "x", late}, {"b", "x", double}}, false},
+	} {
+		o := &outcome{notes: c.notes}
+		if again, _ := o.undecided(); again != c.again {
+			t.Errorf("%s: met again: %v, want %v", name, again, c.again)
+		}
+	}
+	l := newLedger("a")
+	l.note("a", "x", finding{tries: 1})
+	l.passed([]note{{"a", "x", late}}, []note{{"a", "x", late}})
+	if p := l.promises()[0]; len(p.passed) != 0 {
+		t.Errorf("what broke the last time, too, is passed: %+v", p)
+	}
+	l.passed([]note{{"a", "x", late}}, []note{{"a", "x", finding{tries: 1}}})
+	if p := l.promises()[0]; !p.holds() || len(p.passed) != 1 || !strings.Contains(p.verdict(), "when met again") {
+		t.Errorf("%+v, %s", p, p.verdict())
 	}
 }
 

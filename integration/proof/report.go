@@ -33,6 +33,7 @@ type promise struct {
 	measured string   // the figure, or what broke it
 	broken   []string // where it was broken, in more words
 	unjudged []string // where it may have been broken, by a machine that was late
+	passed   []string // where it was broken, and not when the same was met again
 }
 
 // holds reports whether p was tried and held.
@@ -52,6 +53,8 @@ func (p promise) verdict() string {
 		return "NOT TRIED"
 	case len(p.unjudged) > 0:
 		return "held, but for " + fmt.Sprint(len(p.unjudged)) + " not judged: machine late"
+	case len(p.passed) > 0:
+		return "held, at " + fmt.Sprint(len(p.passed)) + " when met again"
 	default:
 		return "held"
 	}
@@ -158,7 +161,7 @@ func (r *report) broken() int {
 // verdict is the number of promises in each section, and those that broke.
 func (r *report) verdict() string {
 	sum := table{columns: []string{"section", "promises", "held", "tries"}}
-	var broken, unjudged strings.Builder
+	var broken, unjudged, passed strings.Builder
 	for _, s := range r.sections {
 		held, tries := 0, 0
 		for _, p := range s.promises {
@@ -172,11 +175,14 @@ func (r *report) verdict() string {
 			if len(p.unjudged) > 0 {
 				p.list(&unjudged, s.title, p.unjudged)
 			}
+			if len(p.passed) > 0 {
+				p.list(&passed, s.title, p.passed)
+			}
 		}
 		sum.add(s.title, fmt.Sprint(len(s.promises)), fmt.Sprint(held), fmt.Sprint(tries))
 	}
 	text := "\n## Verdict\n\n" + sum.markdown()
-	if broken.Len() == 0 && unjudged.Len() == 0 {
+	if broken.Len() == 0 && unjudged.Len() == 0 && passed.Len() == 0 {
 		return text + "\nAll promises were held.\n"
 	}
 	if broken.Len() == 0 {
@@ -186,6 +192,9 @@ func (r *report) verdict() string {
 	}
 	if unjudged.Len() > 0 {
 		text += "\nNot judged, for the machine was late each time that it was tried:\n" + unjudged.String() + "\n"
+	}
+	if passed.Len() > 0 {
+		text += "\nBroken, and not when the same was met again, so that the machine may have done it:\n" + passed.String() + "\n"
 	}
 	return text
 }

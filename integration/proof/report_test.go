@@ -67,6 +67,11 @@ func TestBrokenPromises(t *testing.T) {
 		!strings.Contains(got, "x: gone") || strings.Contains(got, "All promises") {
 		t.Errorf("%d broken in\n%s", r.broken(), got)
 	}
+	once := promise{text: "e", tries: 2, held: true, passed: []string{"y: over"}}
+	r = &report{sections: []*section{{title: "S", promises: []promise{good, once}}}}
+	if got := r.markdown(); r.broken() != 0 || !strings.Contains(got, "not when the same was met again") || !strings.Contains(got, "y: over") {
+		t.Errorf("%d broken in\n%s", r.broken(), got)
+	}
 	r = &report{sections: []*section{{title: "S", promises: []promise{good}}}}
 	if r.broken() != 0 || !strings.Contains(r.markdown(), "All promises were held.") {
 		t.Errorf("%d broken in\n%s", r.broken(), r.markdown())

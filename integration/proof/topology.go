@@ -312,31 +312,24 @@ func proveTopology(ctx context.Context, l *lab) (*section, error) {
 			continue
 		}
 		o := &outcome{fault: &fault{name: e.name}}
-		for n := 1; ctx.Err() == nil; n++ {
-			o.reset()
-			s := &siege{lab: l, event: e}
+		var cells []string
+		l.judged(ctx, o, func() {
+			si := &siege{lab: l, event: e}
 			err := within(ctx, func(sc *scope) {
-				s.scope = sc
-				s.run(o)
+				si.scope = sc
+				si.run(o)
 			})
-			f := finding{tries: 1}
-			if err != nil {
-				f.broken = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
+			cells = nil
+			if err == nil {
+				cells = si.cells()
 			}
-			o.note(pMet, e.name, f)
-			undecided, why := o.undecided()
-			if !undecided || n == l.attempts() {
-				if err == nil {
-					t.add(s.cells()...)
-				}
-				break
-			}
-			again++
-			l.logf("%s: once more: %s", e.name, why)
+			o.note(pMet, e.name, judgeMeeting(err))
+		})
+		if cells != nil {
+			t.add(cells...)
 		}
-		for _, n := range o.notes {
-			book.note(n.text, n.who, n.finding)
-		}
+		o.record(book)
+		again += o.again
 		l.logf("%s: done", e.name)
 	}
 	s := &section{
@@ -346,7 +339,7 @@ func proveTopology(ctx context.Context, l *lab) (*section, error) {
 			"Failing is the time from the event to the last check that Redis did not decide. Over-admitted is what was admitted and is not charged in what the masters store; charged without an answer, the opposite. "+
 			"Those whom an event hits are the tenants of one master of three, or all.", l.budget),
 		tables: []*table{t},
-		notes:  []string{fmt.Sprintf("Where a promise broke while a bare timer was %v late or more, it was tried again, %d times in all at most; that was %s.", tooLate(l.budget), l.attempts(), plural(again, "time", "times"))},
+		notes:  []string{l.metAgain(again)},
 	}
 	for _, p := range book.promises() {
 		if p.tries > 0 || len(p.unjudged) > 0 || l.match == nil {
