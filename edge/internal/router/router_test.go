@@ -343,6 +343,29 @@ func TestTextsAreFoundByHash(t *testing.T) {
 	}
 }
 
+// What is not compared byte by byte differs in every byte all the same.
+func TestATextWithOneOtherByteIsNotFound(t *testing.T) {
+	const longest = "/a-text-of-more-than-twice-the-sixteen-bytes"
+	leaves := make(map[string]*leaf)
+	for n := range len(longest) {
+		leaves[longest[:n+1]] = new(leaf)
+	}
+	table := newTextTable(leaves)
+	for text, l := range leaves {
+		if table.find(text) != l {
+			t.Fatalf("%s is not found", text)
+		}
+		for i := range text {
+			for _, c := range []byte{0, 'A', text[i] + 1} {
+				other := text[:i] + string([]byte{c}) + text[i+1:]
+				if table.find(other) != leaves[other] {
+					t.Errorf("%q is found", other)
+				}
+			}
+		}
+	}
+}
+
 func TestNoPatternsMatchNothing(t *testing.T) {
 	var m Match
 	if got := mustNew(t).Match("GET", "/", &m); got != NotFound {

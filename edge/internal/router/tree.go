@@ -67,6 +67,9 @@ func number(method string) int {
 
 // pattern returns the index of the pattern for a method; -1 if there is none.
 func (l *leaf) pattern(method string) int32 {
+	if method == "GET" { // as mostly
+		return l.common[get]
+	}
 	if n := number(method); n < others {
 		return l.common[n]
 	}
