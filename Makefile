@@ -18,7 +18,7 @@ BIN     = $(CURDIR)/bin
 INTEGRATION = -p 1 -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit race integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long bench-control demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
+.PHONY: help build test unit race allocations integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long bench-control demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,16 +29,17 @@ build: ## build every module, in the workspace and alone
 
 test: ## all tests, on a real Redis; a Debian without one gets it installed
 	@scripts/test-redis
-	go test -count=1 $(UNIT)
-	go test -count=1 $(INTEGRATION)
+	go test $(RACE) -count=1 $(UNIT)
+	go test $(RACE) -count=1 $(INTEGRATION)
 
 unit: ## the tests that need no Redis
 	go test $(UNIT)
 
-race: ## all tests of code under the race detector, those of documents not (needs a C compiler)
-	@scripts/test-redis
-	go test -race -count=1 $(filter-out %/examples/...,$(UNIT))
-	go test -race -count=1 $(INTEGRATION)
+race: ## the same under the race detector (needs a C compiler)
+	@$(MAKE) test allocations RACE=-race
+
+allocations: ## the tests that the race detector leaves out, for it allocates by itself
+	go test -count=1 -run Allocat $(addsuffix /...,$(filter %/core %/sentinelhttp %/sentinelgin %/sentinelecho %/sentinelchi,$(MODULES)))
 
 integration: ## the tests on a real Redis; see integration/redistest for which one
 	@scripts/test-redis

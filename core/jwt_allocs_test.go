@@ -16,7 +16,7 @@ type noClaims struct{ jwt.MapClaims }
 func (noClaims) UnmarshalJSON([]byte) error { return nil }
 
 // Beside what the library allocates to read a token there is the tenant.
-func TestVerifyGarbage(t *testing.T) {
+func TestVerifyAllocations(t *testing.T) {
 	v := testVerifier("HS256")
 	token := hs256(`{"sub":"acme","exp":1790000060,"iat":1790000000,"nbf":1790000000}`)
 	authorization := []string{"Bearer " + token}
