@@ -8,8 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
@@ -25,7 +25,8 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	call.Flags.BoolVar(&o.PprofRemote, "pprof-allow-remote", false, "let -pprof be another address than loopback")
 	call.Flags.StringVar(&f.Address, "control", "", "have routes and backends from the control plane at `ADDRESS`, as 10.0.0.2:9903")
 	call.Flags.StringVar(&f.Node, "node", hostname(), "be known there by `NAME`")
-	call.Flags.StringVar(&f.Dir, "state", "", "keep the last good version in `DIRECTORY`, to start with when nobody is there")
+	call.Flags.StringVar(&f.Dir, "state", "", "keep the last good version in `DIRECTORY`, to start with when the control plane is away; off: keep none")
+	call.Flags.DurationVar(&f.Spread, "reconnect", follow.DefaultSpread, "when the control plane is lost, try to come back after any part of this `TIME`, and then less often")
 	call.Flags.StringVar(&f.TLS.CA, "control-ca", "", "the control plane's certificate is of the authority in `FILE`")
 	call.Flags.StringVar(&f.TLS.Cert, "control-cert", "", "show it the certificate in `FILE`")
 	call.Flags.StringVar(&f.TLS.Key, "control-key", "", "whose key is in `FILE`")
@@ -37,6 +38,9 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	if f.Address != "" {
 		if err := usable(f, plain); err != nil {
 			return call.Misuse(err)
+		}
+		if f.Dir == keepNone {
+			f.Dir = ""
 		}
 		f.Build, f.Logger = o.Version, slog.New(slog.NewJSONHandler(call.Err, nil))
 		o.Feed = follow.New(f)
@@ -56,6 +60,9 @@ func (c *cli) serve(call *command.Call, args []string) int {
 // in use is a few megabytes, and it would be collected dozens of times a second.
 const slackBytes = 32 << 20
 
+// keepNone is -state of who needs no start without the control plane.
+const keepNone = "off"
+
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -71,12 +78,13 @@ func usable(f follow.Options, plain bool) error {
 		return fmt.Errorf("-control %s: must be host:port", f.Address)
 	}
 	if f.Node == "" {
-		return errors.New("-node is empty")
+		return errors.New("-node is empty: give the name by which this node is known")
 	}
-	if f.Dir != "" {
-		if info, err := os.Stat(f.Dir); err != nil || !info.IsDir() {
-			return fmt.Errorf("-state %s: there is no such directory", filepath.Clean(f.Dir))
-		}
+	if f.Spread < time.Millisecond || f.Spread > follow.MostSpread {
+		return fmt.Errorf("-reconnect %s: must be from 1ms to %s", f.Spread, follow.MostSpread)
+	}
+	if err := keeps(f.Dir); err != nil {
+		return err
 	}
 	if !f.TLS.None() {
 		if err := f.TLS.Check(); err != nil {
@@ -87,6 +95,25 @@ func usable(f follow.Options, plain bool) error {
 	ip, err := netip.ParseAddr(host)
 	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !plain {
 		return fmt.Errorf("-control %s is no loopback address, and without certificates anybody in between decides where traffic goes: give -control-ca, -control-cert and -control-key, or say -control-plain", f.Address)
+	}
+	return nil
+}
+
+// keeps says what is wrong with -state. It has no default: two nodes of one machine would
+// share it.
+func keeps(dir string) error {
+	switch dir {
+	case "":
+		return errors.New("-control needs -state DIRECTORY, where the last good version is kept: without it a start while the control plane is away serves nothing; -state off has it so")
+	case keepNone:
+		return nil
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("-state: %w; make the directory, for this node alone", err)
+	case !info.IsDir():
+		return fmt.Errorf("-state %s: is no directory", dir)
 	}
 	return nil
 }

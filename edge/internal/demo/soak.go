@@ -135,7 +135,7 @@ func (k *soak) begin() error {
 		return err
 	}
 	node := os.WriteFile(filepath.Join(k.dir, "edge.yaml"), []byte(soakNode), 0o600)
-	return errors.Join(k.err, node, k.startEdge("-control", k.nodes, "-state", state))
+	return errors.Join(k.err, node, k.startEdge("-control", k.nodes, "-state", state, "-reconnect", "1s"))
 }
 
 // freePorts are addresses that were free a moment ago: a process that is

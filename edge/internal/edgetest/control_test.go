@@ -124,10 +124,11 @@ func (p *plane) node(name string) nodeStatus {
 	return nodeStatus{}
 }
 
-// launchNode starts an edge that follows a control plane, known as a.
+// launchNode starts an edge that follows a control plane, known as a unless more has
+// another name. It is quick to come back, and keeps no file, unless more says where.
 func launchNode(t testing.TB, p *plane, local string, more ...string) *edge {
 	t.Helper()
-	return launchEdge(t, local, append([]string{"-control", p.nodes, "-node", "a"}, more...)...)
+	return launchEdge(t, local, append([]string{"-control", p.nodes, "-node", "a", "-reconnect", "100ms", "-state", "off"}, more...)...)
 }
 
 // until waits until a node has this version in force.
@@ -498,7 +499,7 @@ func TestAFullDiskRefusesEditsAndNothingElse(t *testing.T) {
 		t.Errorf("%+v %v", w, err)
 	}
 	soon(t, "it is not ready", func() bool { return get(t, "http://"+p.admin+"/readyz").StatusCode == http.StatusServiceUnavailable })
-	late := launchEdge(t, "", "-control", p.nodes, "-node", "late")
+	late := launchNode(t, p, "", "-node", "late")
 	late.until(1)
 	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusOK || !e.ready().Ready {
 		t.Errorf("traffic: %s", resp.Status)

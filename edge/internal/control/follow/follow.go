@@ -31,8 +31,11 @@ type Options struct {
 	TLS     mtls.Files // none: no TLS
 	Node    string     // a name for people
 	Build   string
-	Dir     string // where the last good version is kept
-	Logger  *slog.Logger
+	Dir     string // where the last good version is kept; "": nowhere
+	// Spread is the time over which nodes that have lost the control plane at once try to
+	// come back: each waits any part of it. 0 is [DefaultSpread], and the most is [MostSpread].
+	Spread time.Duration
+	Logger *slog.Logger
 }
 
 // Follower follows one control plane.
@@ -41,6 +44,7 @@ type Follower struct {
 	instance string
 	file     file
 	log      *slog.Logger
+	patience time.Duration // with a control plane that takes a hello and says nothing
 
 	mu     sync.Mutex
 	status node.FeedStatus
@@ -57,7 +61,10 @@ type Follower struct {
 func New(o Options) *Follower {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
-	return &Follower{options: o, instance: hex.EncodeToString(b[:]), file: file{o.Dir}, log: o.Logger, have: &pb.Snapshot{}}
+	if o.Spread == 0 {
+		o.Spread = DefaultSpread
+	}
+	return &Follower{options: o, instance: hex.EncodeToString(b[:]), file: file{o.Dir}, log: o.Logger, patience: 20 * time.Second, have: &pb.Snapshot{}}
 }
 
 // Status is how the stream is.
@@ -98,10 +105,7 @@ func (f *Follower) shared(s *pb.Snapshot) *node.Shared {
 // Run follows until ctx ends. apply is called by one goroutine, for one version
 // after the other; what it refuses it must leave no trace of.
 func (f *Follower) Run(ctx context.Context, apply func(context.Context, *node.Shared) error) {
-	if f.options.Dir == "" {
-		f.log.Warn("no directory to keep the last good version in: a start without the control plane would have no configuration")
-	}
-	var b backoff
+	b := newBackoff(f.options.Spread)
 	for ctx.Err() == nil {
 		healthy, err := f.once(ctx, apply)
 		if ctx.Err() != nil {
@@ -131,14 +135,19 @@ func (f *Follower) once(ctx context.Context, apply func(context.Context, *node.S
 	defer func() { _ = conn.Close() }() // it is closed once
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	late := time.AfterFunc(f.patience, cancel)
+	defer late.Stop()
 	stream, err := pb.NewControlClient(conn).Follow(ctx)
-	if err != nil {
+	if err == nil {
+		err = f.greet(stream)
+	}
+	switch {
+	case !late.Stop():
+		return 0, fmt.Errorf("follow: it says nothing for %s", f.patience)
+	case err != nil:
 		return 0, err
 	}
-	begun, err := f.greet(stream)
-	if err != nil {
-		return 0, err
-	}
+	begun := time.Now()
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -165,28 +174,27 @@ const (
 
 type stream = grpc.BidiStreamingClient[pb.FromNode, pb.ToNode]
 
-// greet says what this node has, and learns what there is. There is a limit to how long that
-// may take: a listener that never says anything is no control plane.
-func (f *Follower) greet(s stream) (time.Time, error) {
+// greet says what this node has, and learns what there is.
+func (f *Follower) greet(s stream) error {
 	hello := &pb.Hello{
 		Node: f.options.Node, Instance: f.instance, Build: f.options.Build,
 		Epoch: f.have.GetEpoch(), Version: f.have.GetVersion(), Sha256: f.have.GetSha256(), Rejected: f.rejected, RejectedEpoch: f.refused,
 	}
 	if err := s.Send(&pb.FromNode{Kind: &pb.FromNode_Hello{Hello: hello}}); err != nil {
 		_, err = s.Recv() // this one says why
-		return time.Time{}, err
+		return err
 	}
 	m, err := s.Recv()
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	w := m.GetWelcome()
 	if w == nil {
-		return time.Time{}, errors.New("follow: the first message is no welcome")
+		return errors.New("follow: the first message is no welcome")
 	}
 	f.set(node.FeedStatus{Connected: true, Text: "connected to " + f.options.Address, Current: w.GetEpoch() == f.have.GetEpoch() && w.GetVersion() == f.have.GetVersion()})
 	f.log.Info("control plane", "address", f.options.Address, "epoch", w.GetEpoch(), "newest", w.GetVersion(), "have", f.have.GetVersion())
-	return time.Now(), nil
+	return nil
 }
 
 // take has a snapshot applied, or finds why not, and returns the answer.
