@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control"
 	"github.com/sentinelgo/sentinel/edge/internal/control/mtls"
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 	"github.com/sentinelgo/sentinel/edge/internal/store"
 )
 
@@ -25,6 +25,7 @@ type serving struct {
 	tls         mtls.Files
 	plain       bool
 	adminRemote bool
+	adminHosts  []string
 	store       store.Options
 }
 
@@ -38,6 +39,10 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	fs.StringVar(&o.tls.Key, "tls-key", "", "whose key is in `FILE`")
 	fs.BoolVar(&o.plain, "plain", false, "let -listen be another address than loopback without certificates")
 	fs.BoolVar(&o.adminRemote, "admin-allow-remote", false, "let -admin be another address than loopback")
+	fs.Func("admin-host", "-admin may be asked for by `NAME`, too, and not only as localhost or by an address; may be repeated", func(name string) error {
+		o.adminHosts = append(o.adminHosts, name)
+		return nil
+	})
 	fs.Int64Var(&o.store.Keep, "keep", 10_000, "keep the last `N` versions; 0: all")
 	fs.BoolVar(&o.store.NewEpoch, "new-epoch", false, "have nodes take the versions of a database from an earlier day, although they have seen later ones")
 	if _, code, ok := call.Parse(args, 0); !ok {
@@ -56,7 +61,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		return unusable(call, o.db, err)
 	}
 	defer func() { _ = s.Close() }() // what was written is on the disk
-	server, err := control.New(ctx, control.Options{Store: s, Logger: log, Token: token, Build: command.BuildOf().Version})
+	server, err := control.New(ctx, control.Options{Store: s, Logger: log, Token: token, Build: command.BuildOf().Version, Hosts: operator.Hosts(c.admin, o.adminHosts...)})
 	if err != nil {
 		return unusable(call, o.db, err)
 	}
@@ -92,22 +97,16 @@ func (o *serving) check(admin string) error {
 		if err := o.tls.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("-tls-ca, -tls-cert and -tls-key: %w", err))
 		}
-	case !loopback(o.nodes) && !o.plain:
+	case !operator.Loopback(o.nodes) && !o.plain:
 		errs = append(errs, fmt.Errorf("-listen %s is no loopback address, and without certificates anybody may be a node: give -tls-ca, -tls-cert and -tls-key, or say -plain", o.nodes))
 	}
-	if !loopback(admin) && !o.adminRemote {
+	if !operator.Loopback(admin) && !o.adminRemote {
 		errs = append(errs, fmt.Errorf("-admin %s is no loopback address: whoever reaches it reads everything; say -admin-allow-remote to have it so", admin))
 	}
 	if o.store.Keep < 0 {
 		errs = append(errs, errors.New("-keep must not be negative"))
 	}
 	return errors.Join(errs...)
-}
-
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	ip, bad := netip.ParseAddr(host)
-	return err == nil && (host == "localhost" || bad == nil && ip.IsLoopback())
 }
 
 // token is what writes need.

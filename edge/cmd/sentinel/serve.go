@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
 	"github.com/sentinelgo/sentinel/edge/internal/node"
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 )
 
 // serve runs the data plane until a signal ends it.
@@ -34,7 +34,7 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	if _, code, ok := call.Parse(args, 0); !ok {
 		return code
 	}
-	o.Config, o.Version, o.Stdout, o.Stderr = c.file, command.BuildOf().Version, call.Out, call.Err
+	o.File, o.Version, o.Stdout, o.Stderr = c.file, command.BuildOf().Version, call.Out, call.Err
 	if f.Address != "" {
 		if err := usable(f, plain); err != nil {
 			return call.Misuse(err)
@@ -45,14 +45,15 @@ func (c *cli) serve(call *command.Call, args []string) int {
 		f.Build, f.Logger = o.Version, slog.New(slog.NewJSONHandler(call.Err, nil))
 		o.Feed = follow.New(f)
 	}
-	if _, err := os.Stat(c.file); err != nil { // node would say less
-		c.faulty(call, err)
-		return exitConfig
+	c.local = f.Address != ""
+	loaded, code := c.load(call)
+	if loaded == nil {
+		return code
 	}
 	command.Settle(call.Err)
 	slack := make([]byte, slackBytes)
 	defer runtime.KeepAlive(slack)
-	return node.Run(context.Background(), o)
+	return node.Run(context.Background(), loaded, o)
 }
 
 // slackBytes are never touched, so they take no memory. But they count as what is in use:
@@ -73,8 +74,7 @@ func hostname() string {
 
 // usable says what is wrong with the flags of a control plane.
 func usable(f follow.Options, plain bool) error {
-	host, _, err := net.SplitHostPort(f.Address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(f.Address); err != nil {
 		return fmt.Errorf("-control %s: must be host:port", f.Address)
 	}
 	if f.Node == "" {
@@ -92,8 +92,7 @@ func usable(f follow.Options, plain bool) error {
 		}
 		return nil
 	}
-	ip, err := netip.ParseAddr(host)
-	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !plain {
+	if !operator.Loopback(f.Address) && !plain {
 		return fmt.Errorf("-control %s is no loopback address, and without certificates anybody in between decides where traffic goes: give -control-ca, -control-cert and -control-key, or say -control-plain", f.Address)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 	"github.com/sentinelgo/sentinel/edge/internal/router"
 )
 
@@ -48,11 +49,11 @@ func badAddress(text string) string {
 	return ""
 }
 
-// loopback reports whether a good address is this machine's alone.
-func loopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+func adminHost(text string) (string, string) {
+	if !hostName.MatchString(text) {
+		return "", "must be a host's name, without a port; addresses may always be used"
+	}
+	return strings.ToLower(text), ""
 }
 
 func network(text string) (netip.Prefix, string) {
@@ -247,7 +248,7 @@ func (r *reader) addresses(c *Config) {
 	if !r.fine("admin.listen", "server.listen", "server.port", "admin.allow_remote") {
 		return
 	}
-	if !c.Admin.AllowRemote && !loopback(c.Admin.Listen) {
+	if !c.Admin.AllowRemote && !operator.Loopback(c.Admin.Listen) {
 		r.at("admin.listen", "is open to other machines; use 127.0.0.1, or set admin.allow_remote: true")
 	}
 	_, port, _ := net.SplitHostPort(c.Admin.Listen)

@@ -59,8 +59,9 @@ type Server struct {
 
 // Admin is the operator's listener.
 type Admin struct {
-	Listen      string // 127.0.0.1:9901
-	AllowRemote bool   // Listen may be more than the loopback
+	Listen      string   // 127.0.0.1:9901
+	AllowRemote bool     // Listen may be more than the loopback
+	Hosts       []string // the names by which it may be asked, besides localhost, addresses and Listen's own
 }
 
 // Mode is who counts.
@@ -199,6 +200,18 @@ type Retry struct {
 	Base, Cap time.Duration
 	PerTry    time.Duration // `per_try_timeout`, to the response's headers; 0s: no more than the pool's other timeouts
 	Budget    RetryBudget
+}
+
+// String is the retries by the words of the file, "none" for a single attempt.
+func (r Retry) String() string {
+	if r.Attempts == 1 {
+		return "none"
+	}
+	text := fmt.Sprintf("%d attempts, %s, base %s, cap %s", r.Attempts, r.Scope, duration(r.Base), duration(r.Cap))
+	if r.PerTry > 0 {
+		text += ", per try " + duration(r.PerTry)
+	}
+	return text + fmt.Sprintf(", budget %d%% or %d", r.Budget.Percent, r.Budget.Least)
 }
 
 // RetryBudget bounds the retries of a pool.

@@ -110,7 +110,7 @@ func TestTheCommentedFileShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := defaults(); !reflect.DeepEqual(c.Server, want.Server) && len(c.Server.TrustedProxies) > 0 || c.Admin != want.Admin {
+	if want := defaults(); !reflect.DeepEqual(c.Server, want.Server) && len(c.Server.TrustedProxies) > 0 || !reflect.DeepEqual(c.Admin, want.Admin) {
 		t.Errorf("%+v and %+v", c.Server, c.Admin)
 	}
 	got, want := c.Pools[0], defaultPool(c.Pools[0].Line)
@@ -158,7 +158,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if !reflect.DeepEqual(c.Server, want) {
 		t.Errorf("server\n%+v, want\n%+v", c.Server, want)
 	}
-	if c.Admin != (Admin{Listen: "0.0.0.0:9999", AllowRemote: true}) || c.Sentinel != "/etc/policies.json" {
+	if !reflect.DeepEqual(c.Admin, Admin{Listen: "0.0.0.0:9999", AllowRemote: true, Hosts: []string{"edge.internal", "edge"}}) || c.Sentinel != "/etc/policies.json" {
 		t.Errorf("admin %+v, sentinel %s", c.Admin, c.Sentinel)
 	}
 	if l := *c.RateLimit; l != (RateLimit{ID: "default", Mode: Local, Capacity: 12_500_000, RefillRate: 1, Key: "header:X-Api-Key", Line: l.Line}) {

@@ -101,6 +101,7 @@ func (c *Config) ownFields() []field {
 		objectField("admin", []field{
 			textField("listen", &c.Admin.Listen, badAddress),
 			boolField("allow_remote", &c.Admin.AllowRemote),
+			listField("hosts", "names, as edge.internal", "!!str", &c.Admin.Hosts, adminHost, func(h string) string { return h }),
 		}),
 		textField("sentinel", &c.Sentinel, nil),
 	}

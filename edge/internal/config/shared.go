@@ -3,6 +3,8 @@ package config
 import (
 	"bytes"
 	"maps"
+	"reflect"
+	"strings"
 )
 
 // A configuration can come from two places: what a node alone decides (server,
@@ -71,6 +73,26 @@ func (r *reader) shared(root value, c *Config) {
 		c.RateLimit = own
 	}
 	r.finish(c)
+}
+
+// KeepStart has c, which was read again, keep of the configuration of the start what only a
+// restart changes: server but for request_timeout, admin and max_clients. It reports whether
+// the file has any of it otherwise.
+func (c *Config) KeepStart(start *Config) bool {
+	server := start.Server
+	server.RequestTimeout = c.Server.RequestTimeout // it is the routes'
+	differs := !reflect.DeepEqual(c.Server, server) || !reflect.DeepEqual(c.Admin, start.Admin) || c.maxClients != start.maxClients
+	c.Server, c.Admin, c.maxClients = server, start.Admin, start.maxClients
+	theirs := func(path, _ string) bool {
+		return path != "server.request_timeout" && (strings.HasPrefix(path, "server.") || strings.HasPrefix(path, "admin.") || path == "rate_limit.max_clients")
+	}
+	maps.DeleteFunc(c.origins, theirs)
+	for path, name := range start.origins {
+		if theirs(path, name) {
+			c.origins[path] = name
+		}
+	}
+	return differs
 }
 
 // CheckShared reads a shared part for a node that has whatever it asks for: only

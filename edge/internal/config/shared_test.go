@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func mustLocal(t *testing.T, text string) *Config {
@@ -44,6 +45,37 @@ func TestJoinedPartsAreOneConfiguration(t *testing.T) {
 	var text strings.Builder
 	if err := c.Write(&text); err != nil || !strings.Contains(text.String(), "${LISTEN}") {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// What a file that is read again has for the start only does not come into force, and
+// what is shown is what is: also where it comes from.
+func TestWhatOnlyARestartChangesStays(t *testing.T) {
+	start := mustLocal(t, "server: {listen: '${LISTEN}', grace: 7s, request_timeout: 9s}\nadmin: {hosts: [edge]}\n")
+	for text, want := range map[string]bool{
+		"server: {listen: ':8081', grace: 7s, request_timeout: 8s}\nadmin: {hosts: [edge]}\nsentinel: x\n":             false,
+		"server: {listen: ':9', grace: '${GRACE}'}\n":                                                                  true,
+		"server: {listen: ':8081', grace: 7s}\nadmin: {hosts: [other]}\n":                                              true,
+		"server: {listen: ':8081', grace: 7s}\nadmin: {hosts: [edge]}\nrate_limit: {enabled: false, max_clients: 7}\n": true,
+	} {
+		c, err := ParseLocal("again", []byte(text), func(string) (string, bool) { return "1s", true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		timeout, sentinel := c.Server.RequestTimeout, c.Sentinel
+		if got := c.KeepStart(start); got != want {
+			t.Errorf("%s: differs: %v", text, got)
+		}
+		if c.Server.Listen != ":8081" || c.Server.Grace != 7*time.Second || c.Admin.Hosts[0] != "edge" || c.MaxClients() != defaultMaxClients {
+			t.Errorf("%s: %+v", text, c)
+		}
+		if c.Server.RequestTimeout != timeout || c.Sentinel != sentinel {
+			t.Errorf("%s: more than that stays: %+v", text, c)
+		}
+		var shown strings.Builder
+		if err := c.Write(&shown); err != nil || !strings.Contains(shown.String(), "${LISTEN}") || strings.Contains(shown.String(), "${GRACE}") {
+			t.Errorf("%s: %v is shown as\n%s", text, err, shown.String())
+		}
 	}
 }
 

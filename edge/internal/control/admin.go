@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -18,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 	"github.com/sentinelgo/sentinel/edge/internal/store"
 )
 
@@ -32,10 +32,10 @@ func (s *Server) admin() http.Handler {
 	})
 	mux.HandleFunc("GET /status", s.statusPage)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"status": "alive"})
+		operator.Answer(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.HandleFunc("GET /v1/nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, s.Nodes()) })
+	mux.HandleFunc("GET /v1/nodes", func(w http.ResponseWriter, _ *http.Request) { operator.Answer(w, http.StatusOK, s.Nodes()) })
 	mux.HandleFunc("GET /v1/versions", s.versions)
 	mux.HandleFunc("GET /v1/versions/{version}", s.version)
 	mux.HandleFunc("GET /v1/versions/{version}/diff", s.versionDiff)
@@ -71,26 +71,7 @@ func (s *Server) admin() http.Handler {
 	} {
 		mux.HandleFunc(pattern, s.write(pattern, write))
 	}
-	return private(mux)
-}
-
-// private keeps what is shown out of caches and frames, and away from scripts.
-func private(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		next.ServeHTTP(w, r)
-	})
-}
-
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client is gone
+	return operator.Guard(mux, s.options.Hosts, "-admin-host NAME")
 }
 
 // authorized compares in a time that does not depend on where the token is wrong.
@@ -129,7 +110,7 @@ func (s *Server) write(pattern string, prepare func(*http.Request, []byte) (func
 			return
 		}
 		w.Header().Set("ETag", etag(o.Version))
-		answer(w, http.StatusOK, o)
+		operator.Answer(w, http.StatusOK, o)
 	}
 }
 
@@ -211,7 +192,7 @@ func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
 		problemOf(err).write(w)
 		return
 	}
-	answer(w, http.StatusOK, all)
+	operator.Answer(w, http.StatusOK, all)
 }
 
 func number(text string, otherwise int64) (int64, error) {
@@ -231,7 +212,7 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 		problemOf(err).write(w)
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	operator.Answer(w, http.StatusOK, struct {
 		store.Version
 		Config string `json:"config"`
 	}{v, string(v.Content)})
@@ -256,7 +237,7 @@ func (s *Server) versionDiff(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	answer(w, http.StatusOK, map[string]any{"from": n, "to": to.Number, "diff": diff(from.Content, to.Content)})
+	operator.Answer(w, http.StatusOK, map[string]any{"from": n, "to": to.Number, "diff": diff(from.Content, to.Content)})
 }
 
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
@@ -294,7 +275,7 @@ func (s *Server) read(find func(*document, *http.Request) (*yaml.Node, error)) h
 			return
 		}
 		w.Header().Set("ETag", etag(c.version.Number))
-		answer(w, http.StatusOK, v)
+		operator.Answer(w, http.StatusOK, v)
 	}
 }
 
@@ -343,7 +324,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if c := s.current.Load(); c != nil {
 		version = c.version.Number
 	}
-	answer(w, status, struct {
+	operator.Answer(w, status, struct {
 		Ready   bool   `json:"ready"`
 		Version int64  `json:"version"`
 		Why     string `json:"why,omitempty"`

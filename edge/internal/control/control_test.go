@@ -53,7 +53,7 @@ func serve(t testing.TB, db, at string, c credentials.TransportCredentials, o st
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(t.Context(), Options{Store: st, Logger: slog.New(slog.DiscardHandler), Token: token, Build: "test"})
+	s, err := New(t.Context(), Options{Store: st, Logger: slog.New(slog.DiscardHandler), Token: token, Build: "test", Hosts: []string{"control.internal"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +100,7 @@ func (p *plane) ask(method, path, body string, header ...string) (int, string) {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+	r.Host = r.Header.Get("Host") // "": the URL's
 	resp, err := client.Do(r)
 	if err != nil {
 		p.t.Fatal(err)
@@ -271,6 +272,22 @@ func TestAWriteNeedsTheToken(t *testing.T) {
 	}
 	if v, err := p.store.Newest(t.Context()); err != nil || v != 1 {
 		t.Errorf("version %d, %v", v, err)
+	}
+}
+
+// A page in a browser whose name leads here may neither read nor write.
+func TestAnotherNameIsNotAnswered(t *testing.T) {
+	p := start(t, "", "")
+	p.apply(shared(1))
+	for host, want := range map[string]int{"evil.example": http.StatusMisdirectedRequest, "evil.example:9902": http.StatusMisdirectedRequest, "control.internal:9902": http.StatusOK, "localhost": http.StatusOK} {
+		for _, path := range []string{"/v1/config", "/status", "/v1/nodes", "/v1/versions/1", "/readyz", "/healthz"} {
+			if status, body := p.ask("GET", path, "", "Host", host); status != want || want != http.StatusOK && !strings.Contains(body, "-admin-host NAME") {
+				t.Errorf("%s %s: %d %s", host, path, status, body)
+			}
+		}
+		if status, _ := p.ask("PUT", "/v1/config?dry_run=true", shared(2), "Host", host); status != want {
+			t.Errorf("%s: a write: %d", host, status)
+		}
 	}
 }
 

@@ -21,12 +21,13 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/store"
 )
 
-// Options of a Server. All must be set.
+// Options of a Server. All but the last must be set.
 type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger
-	Token  string // of every write
-	Build  string // the program's version, for the page
+	Token  string   // of every write
+	Build  string   // the program's version, for the page
+	Hosts  []string // by which the operator may ask besides localhost and addresses; none are needed
 }
 
 // Server is a control plane. Make one with New.

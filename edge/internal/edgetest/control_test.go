@@ -198,6 +198,8 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 		return n.Applied == 3 && n.Rejected == 0 && n.Errors == nil
 	})
 
+	e.signal(syscall.SIGHUP)
+	e.line(func(s string) bool { return strings.Contains(s, "configuration unchanged") })
 	e.write(t, "rate_limit: {capacity: 1, refill_rate: 0.001}\n") // its own, which goes before
 	e.signal(syscall.SIGHUP)
 	soon(t, "its own limit holds", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusTooManyRequests })

@@ -48,6 +48,28 @@ func TestAReloadChangesRoutesAndKeepsWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// What only a restart changes stays as it was, and is shown as it is.
+func TestAReloadLeavesWhatOnlyARestartChanges(t *testing.T) {
+	e, b := one(t, "")
+	rest := "routes: [{path: /*rest, backend: a}]\nbackends:\n" + pool("a", "", b)
+	version := e.metric("sentinel_edge_config_version")
+	e.write(t, "server: {listen: \"127.0.0.1:0\", grace: 7s, trusted_proxies: [127.0.0.1]}\n"+rest)
+	e.signal(syscall.SIGHUP)
+	e.line(func(s string) bool { return strings.Contains(s, "restart to change them") })
+	e.line(func(s string) bool { return strings.Contains(s, "configuration unchanged") })
+	if shown := string(get(t, e.adminURL("/v1/config")).body); !strings.Contains(shown, "grace: 30s") || strings.Contains(shown, "127.0.0.1/32") {
+		t.Errorf("it shows\n%s", shown)
+	}
+	if got := e.metric("sentinel_edge_config_version"); got != version {
+		t.Errorf("the version is %v, was %v", got, version)
+	}
+	e.signal(syscall.SIGTERM)
+	if line := e.line(func(s string) bool { return strings.Contains(s, `"msg":"stopping"`) }); !strings.Contains(line, `"grace":"30s"`) {
+		t.Error(line)
+	}
+	e.wait()
+}
+
 func TestAStopWaitsForWhatIsInFlight(t *testing.T) {
 	e, _ := one(t, "")
 	resp, err := http.Get(e.url("/slowbody?n=20&d=20ms")) //nolint:noctx // it ends by itself
@@ -161,6 +183,14 @@ func TestTheAdminListenerTellsHowThingsAre(t *testing.T) {
 		resp := get(t, e.adminURL(path))
 		if resp.StatusCode != http.StatusOK || !strings.Contains(string(resp.body), want) {
 			t.Errorf("%s: %s, and no %s in %s", path, resp.Status, want, resp.body)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.adminURL(path), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "a-page.example" // whose name leads here
+		if resp := do(t, r); resp.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("%s by another name: %s", path, resp.Status)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type State struct {
 	Pool, Backend   string // the latter by its host and port
 	Health, Breaker string
 	InFlight        int64
-	Candidate       bool // it may be chosen
+	Candidate       bool // it may be chosen, if it has room
 }
 
 // Answer is what would happen.
@@ -60,6 +60,7 @@ type Route struct {
 	Backend       string   `json:"backend"`
 	Timeout       string   `json:"timeout"`
 	Limit         string   `json:"rate_limit"` // in words
+	Retry         string   `json:"retry"`      // in words
 }
 
 // Capture is what a parameter has.
@@ -82,6 +83,7 @@ type Limit struct {
 type Pool struct {
 	Name       string      `json:"name"`
 	Balance    string      `json:"balance"`
+	Most       int         `json:"max_in_flight,omitempty"` // of each backend; 0: no bound
 	Candidates []Candidate `json:"candidates"`
 }
 
@@ -170,33 +172,37 @@ func needsEscape(c rune) bool { return c == ' ' || c > 0x7f }
 func (a *Answer) found(c *config.Config, r *router.Router, m *router.Match, q Question, states []State) {
 	route := &c.Routes[m.Pattern]
 	a.Reason = "ok"
-	a.Route = describe(route)
+	p := &c.Pools[slices.IndexFunc(c.Pools, func(p config.Pool) bool { return p.Name == route.Backend })]
+	a.Route = describe(route, p)
 	a.Route.Place = slices.Index(r.Order(), m.Pattern) + 1
 	m.Captures(func(name, value string) { a.Captures = append(a.Captures, Capture{name, value}) })
 	a.Why = "of the routes that take this path and method, this one comes first in the order of precedence"
 	if l := route.RateLimit; l != nil {
 		a.Limit = a.limit(c, l, q)
 	}
-	i := slices.IndexFunc(c.Pools, func(p config.Pool) bool { return p.Name == route.Backend })
-	a.Pool = pool(&c.Pools[i], states)
+	a.Pool = pool(p, states)
 }
 
 // Routes lists the routes in the order of precedence: of two that take the same
 // path, the one that is chosen comes first.
 func Routes(c *config.Config, r *router.Router) []Route {
+	pools := make(map[string]*config.Pool, len(c.Pools))
+	for i := range c.Pools {
+		pools[c.Pools[i].Name] = &c.Pools[i]
+	}
 	routes := []Route{}
 	for place, i := range r.Order() {
-		route := describe(&c.Routes[i])
+		route := describe(&c.Routes[i], pools[c.Routes[i].Backend])
 		route.Place = place + 1
 		routes = append(routes, *route)
 	}
 	return routes
 }
 
-func describe(r *config.Route) *Route {
+func describe(r *config.Route, p *config.Pool) *Route {
 	d := &Route{
 		Line: r.Line, Path: r.Path, Methods: r.Methods, TrailingSlash: "strict",
-		Backend: r.Backend, Timeout: r.Timeout.String(), Limit: r.RateLimit.String(),
+		Backend: r.Backend, Timeout: r.Timeout.String(), Limit: r.RateLimit.String(), Retry: p.Retry.String(),
 	}
 	if r.EitherSlash {
 		d.TrailingSlash = "either"
@@ -245,7 +251,7 @@ func (l *Limit) address(c *config.Config, q Question) {
 }
 
 func pool(p *config.Pool, states []State) *Pool {
-	d := &Pool{Name: p.Name, Balance: string(p.Balance)}
+	d := &Pool{Name: p.Name, Balance: string(p.Balance), Most: p.MaxInFlight}
 	weights := 0
 	for _, b := range p.Backends {
 		weights += b.Weight
@@ -255,8 +261,12 @@ func pool(p *config.Pool, states []State) *Pool {
 		c.Why = chance(p, b.Weight, weights)
 		if i := slices.IndexFunc(states, func(s State) bool { return s.Pool == p.Name && s.Backend == b.Address() }); i >= 0 {
 			s := states[i]
-			c.Eligible = s.Candidate
+			full := p.MaxInFlight > 0 && s.InFlight >= int64(p.MaxInFlight)
+			c.Eligible = s.Candidate && !full
 			c.Why += fmt.Sprintf("; health %s, breaker %s, %d in flight", s.Health, s.Breaker, s.InFlight)
+			if full {
+				c.Why += ", which is max_in_flight"
+			}
 		}
 		d.Candidates = append(d.Candidates, c)
 	}

@@ -25,7 +25,7 @@ routes:
 backends:
   - name: users
     servers: [{url: "http://a:1", weight: 1}, {url: "http://b:2", weight: 3}, {url: "http://c:3", weight: 0}]
-  - {name: files, url: "http://d"}
+  - {name: files, url: "http://d", max_in_flight: 2, retry: off}
 `
 
 func setup(t *testing.T) (*config.Config, *router.Router) {
@@ -50,7 +50,7 @@ func TestTheTextSaysWhereARequestGoesAndWhy(t *testing.T) {
 		{
 			Question{URL: "http://edge.example/users/a%2Fb?x=1", Header: http.Header{"X-Api-Key": {"k1"}}},
 			[]string{
-				"GET /users/a%2Fb\ngoes to GET /users/:id (line 7, place 5)", `  id = "a/b"`, "timeout 30s, trailing slash strict",
+				"GET /users/a%2Fb\ngoes to GET /users/:id (line 7, place 5)", `  id = "a/b"`, "timeout 30s, trailing slash strict, retries: 3 attempts, same_backend, base 25ms, cap 250ms, budget 20% or 3",
 				"rate limit GET /users/:id: local, 1 tokens, 1 a second, by header:X-Api-Key", "counted for X-Api-Key: k1",
 				"backend: users, round_robin", "http://a:1  weight 1  1 of 4 requests", "http://b:2  weight 3  3 of 4 requests", "x http://c:3  weight 0  weight 0: gets nothing",
 			},
@@ -145,6 +145,20 @@ func TestStatesOfBackendsAreShownWhereTheyAreKnown(t *testing.T) {
 	}
 }
 
+func TestABackendWithoutRoomIsNotEligible(t *testing.T) {
+	c, r := setup(t)
+	for inFlight, want := range map[int64]bool{1: true, 2: false, 3: false} {
+		a := Request(c, r, Question{URL: "/files/"}, []State{{Pool: "files", Backend: "d:80", Health: "healthy", Breaker: "closed", InFlight: inFlight, Candidate: true}})
+		if got := a.Pool.Candidates[0]; got.Eligible != want || strings.HasSuffix(got.Why, "in flight, which is max_in_flight") == want {
+			t.Errorf("%d in flight: %+v", inFlight, got)
+		}
+		var b strings.Builder
+		if err := a.WriteText(&b); err != nil || !strings.Contains(b.String(), "backend: files, round_robin, at most 2 in flight on each\n") || !strings.Contains(b.String(), "retries: none") {
+			t.Errorf("%v %s", err, b.String())
+		}
+	}
+}
+
 func TestRoutesAreListedByPrecedence(t *testing.T) {
 	c, r := setup(t)
 	var got []string
@@ -161,7 +175,7 @@ func TestRoutesAreListedByPrecedence(t *testing.T) {
 	if err := WriteRoutes(&b, Routes(c, r)); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"PLACE  METHODS   PATH", "3      GET,POST  /users ", "100 tokens, 0.5 a second, by client", "policy auth.login"} {
+	for _, part := range []string{"PLACE  METHODS   PATH", "3      GET,POST  /users ", "100 tokens, 0.5 a second, by client", "policy auth.login", "3 attempts, same_backend, base 25ms"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("%q is not in\n%s", part, b.String())
 		}

@@ -39,7 +39,7 @@ func (a Answer) writeRoute(b *strings.Builder) {
 	for _, c := range a.Captures {
 		fmt.Fprintf(b, "  %s = %s\n", c.Name, strconv.Quote(c.Value))
 	}
-	fmt.Fprintf(b, "  timeout %s, trailing slash %s\n", r.Timeout, r.TrailingSlash)
+	fmt.Fprintf(b, "  timeout %s, trailing slash %s, retries: %s\n", r.Timeout, r.TrailingSlash, r.Retry)
 	if a.Limit == nil {
 		b.WriteString("\nrate limit: none\n")
 		return
@@ -51,7 +51,11 @@ func (a Answer) writePool(b *strings.Builder) {
 	if a.Pool == nil {
 		return
 	}
-	fmt.Fprintf(b, "\nbackend: %s, %s\n", a.Pool.Name, a.Pool.Balance)
+	fmt.Fprintf(b, "\nbackend: %s, %s", a.Pool.Name, a.Pool.Balance)
+	if a.Pool.Most > 0 {
+		fmt.Fprintf(b, ", at most %d in flight on each", a.Pool.Most)
+	}
+	b.WriteByte('\n')
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, c := range a.Pool.Candidates {
 		mark := " "
@@ -66,9 +70,9 @@ func (a Answer) writePool(b *strings.Builder) {
 // WriteRoutes writes routes as a table.
 func WriteRoutes(w io.Writer, routes []Route) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "PLACE\tMETHODS\tPATH\tBACKEND\tRATE LIMIT\tTIMEOUT\tSLASH\tLINE\n")
+	fmt.Fprint(t, "PLACE\tMETHODS\tPATH\tBACKEND\tRATE LIMIT\tTIMEOUT\tSLASH\tRETRIES\tLINE\n")
 	for _, r := range routes {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.Place, methods(r.Methods), r.Path, r.Backend, r.Limit, r.Timeout, r.TrailingSlash, r.Line)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.Place, methods(r.Methods), r.Path, r.Backend, r.Limit, r.Timeout, r.TrailingSlash, r.Retry, r.Line)
 	}
 	return t.Flush()
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
@@ -29,11 +28,12 @@ type applied struct {
 	checked  <-chan struct{} // closed when each backend of the first one was checked once, or is gone
 }
 
-func (n *node) load() (*config.Config, error) {
+// read reads the file again.
+func (n *node) read() (*config.Config, error) {
 	if n.options.Feed != nil {
-		return config.LoadLocal(n.options.Config, os.LookupEnv)
+		return config.LoadLocal(n.options.File, os.LookupEnv)
 	}
-	return config.Load(n.options.Config, os.LookupEnv)
+	return config.Load(n.options.File, os.LookupEnv)
 }
 
 // apply applies what comes from the file alone, whose versions this process counts.
@@ -174,29 +174,35 @@ func (n *node) openPolicies(ctx context.Context, cfg *config.Config) error {
 func (n *node) reload(ctx context.Context) {
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	cfg, err := n.load()
-	same := err == nil && n.options.Feed == nil && cfg.Hash() == n.current.Load().hash
+	cfg, err := n.read()
+	changed := false
+	if err == nil {
+		if cfg.KeepStart(n.began) {
+			n.log.Warn("server, admin and max_clients stay as they were at the start: restart to change them")
+		}
+		changed, err = n.adopt(ctx, cfg)
+	}
 	switch {
 	case err != nil:
-	case n.options.Feed != nil:
-		err = n.rejoin(ctx, cfg)
-	case same: // but the library's file may be another
-		err = n.openPolicies(ctx, cfg)
-	default:
-		err = n.apply(ctx, cfg)
-	}
-	if err != nil {
 		n.refuse(err)
 		n.log.Error("configuration refused, the last good one stays", "error", err.Error())
-		return
+	case changed:
+		n.log.Info("configuration applied", "version", n.versionInForce())
+	default:
+		n.log.Info("configuration unchanged", "version", n.versionInForce())
 	}
-	if same {
-		n.log.Info("configuration unchanged", "version", n.current.Load().snapshot.Version)
-		return
-	}
-	n.log.Info("configuration applied", "version", n.versionInForce())
-	if !reflect.DeepEqual(cfg.Server, n.began.Server) || cfg.Admin != n.began.Admin || cfg.MaxClients() != n.began.MaxClients() {
-		n.log.Warn("server, admin and max_clients are as they were at the start: restart to change them")
+}
+
+// adopt applies a file that was read again, and reports whether anything is another. The
+// library's file may be another in any case.
+func (n *node) adopt(ctx context.Context, cfg *config.Config) (changed bool, err error) {
+	switch {
+	case n.options.Feed != nil:
+		return n.rejoin(ctx, cfg)
+	case cfg.Hash() == n.current.Load().hash:
+		return false, n.openPolicies(ctx, cfg)
+	default:
+		return true, n.apply(ctx, cfg)
 	}
 }
 
@@ -257,10 +263,16 @@ func (n *node) view() observe.View {
 	}
 	v.LimiterMost = n.began.MaxClients()
 	v.Backends = a.snapshot.Backends.Status()
-	for _, r := range explain.Routes(a.config, a.snapshot.Router) {
-		v.Routes = append(v.Routes, observe.Route{Pattern: r.Path, Methods: r.Methods, Pool: r.Backend, Limit: r.Limit, Timeout: r.Timeout})
-	}
 	return v
+}
+
+// routes are those in force.
+func (n *node) routes() []explain.Route {
+	a := n.current.Load()
+	if a == nil {
+		return []explain.Route{}
+	}
+	return explain.Routes(a.config, a.snapshot.Router)
 }
 
 // conditions are what must hold before traffic may come. Once the backends of the first

@@ -50,7 +50,7 @@ func (n *node) begin(ctx context.Context, cfg *config.Config) error {
 	if last == nil {
 		return nil
 	}
-	if err := n.applyShared(ctx, cfg, last, "disk"); err != nil {
+	if err := n.applyShared(ctx, last, "disk"); err != nil {
 		n.log.Error("the last good configuration on the disk is not used", "error", err.Error())
 		n.options.Feed.Drop()
 		return nil
@@ -72,7 +72,7 @@ func (n *node) follow(ctx context.Context) {
 func (n *node) take(ctx context.Context, s *Shared) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	if err := n.applyShared(ctx, n.local, s, "control"); err != nil {
+	if err := n.applyShared(ctx, s, "control"); err != nil {
 		n.refuse(err)
 		return err
 	}
@@ -81,18 +81,30 @@ func (n *node) take(ctx context.Context, s *Shared) error {
 }
 
 // rejoin takes a new file of the node; what is shared stays.
-func (n *node) rejoin(ctx context.Context, local *config.Config) error {
-	if n.shared != nil {
-		if err := n.applyShared(ctx, local, n.shared, n.current.Load().source); err != nil {
-			return err
-		}
+func (n *node) rejoin(ctx context.Context, local *config.Config) (changed bool, err error) {
+	if n.shared == nil {
+		changed = local.Hash() != n.local.Hash()
+		n.local = local
+		return changed, nil
 	}
-	n.local = local
-	return nil
+	cfg, err := local.Join(n.shared.Name, n.shared.Content)
+	if err != nil {
+		return false, err
+	}
+	old := n.current.Load()
+	if changed = cfg.Hash() != old.hash; changed {
+		err = n.enforce(ctx, cfg, n.shared.Version, old.source, n.shared.Since)
+	} else {
+		err = n.openPolicies(ctx, cfg)
+	}
+	if err == nil {
+		n.local = local
+	}
+	return changed, err
 }
 
-func (n *node) applyShared(ctx context.Context, local *config.Config, s *Shared, source string) error {
-	cfg, err := local.Join(s.Name, s.Content)
+func (n *node) applyShared(ctx context.Context, s *Shared, source string) error {
+	cfg, err := n.local.Join(s.Name, s.Content)
 	if err != nil {
 		return err
 	}

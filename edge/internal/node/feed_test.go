@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
 )
 
 // fakeFeed is a control plane that does what the test says.
@@ -42,9 +44,13 @@ func fed(t *testing.T, ctx context.Context, f *fakeFeed) (code func() int, log *
 	if err := os.WriteFile(file, []byte("server: {listen: '127.0.0.1:0', access_log: off}\nadmin: {listen: '127.0.0.1:0'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	cfg, err := config.LoadLocal(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	log = &safe{}
 	result := make(chan int, 1)
-	go func() { result <- Run(ctx, Options{Config: file, Stdout: io.Discard, Stderr: log, Feed: f}) }()
+	go func() { result <- Run(ctx, cfg, Options{File: file, Stdout: io.Discard, Stderr: log, Feed: f}) }()
 	return func() int { return <-result }, log
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/config"
 	"github.com/sentinelgo/sentinel/edge/internal/limit"
 	"github.com/sentinelgo/sentinel/edge/internal/observe"
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 	"github.com/sentinelgo/sentinel/edge/internal/policy"
 	"github.com/sentinelgo/sentinel/edge/internal/proxy"
 	"github.com/sentinelgo/sentinel/edge/internal/upstream"
@@ -31,7 +32,7 @@ import (
 
 // Options are what is not in the file.
 type Options struct {
-	Config      string    // the file's path
+	File        string    // what is read again at a reload
 	Pprof       string    // the address for profiles; "": none
 	PprofRemote bool      // it may be another one than loopback
 	Version     string    // of the program, for the page
@@ -82,21 +83,16 @@ type open struct {
 	listener net.Listener
 }
 
-// Run serves by a configuration until a signal ends it: SIGHUP reads the file
+// Run serves by a configuration until a signal ends it: SIGHUP reads its file
 // again; SIGTERM or SIGINT lets what is in flight end, and a second one does not.
 // The end of ctx is like SIGTERM. It returns the exit code: 0, 1 where something
 // was cut off or failed, 2 where the configuration is wrong.
-func Run(ctx context.Context, o Options) int {
+func Run(ctx context.Context, cfg *config.Config, o Options) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
 
 	n := newNode(o)
-	cfg, err := n.load()
-	if err != nil {
-		fmt.Fprintln(o.Stderr, err)
-		return misconfigured
-	}
 	if err := n.build(ctx, cfg); err != nil {
 		n.log.Error("the edge does not start", "error", err.Error())
 		n.close(ctx)
@@ -219,15 +215,15 @@ func (n *node) listen(ctx context.Context, cfg *config.Config, metrics prometheu
 	if err != nil {
 		return fmt.Errorf("admin.listen: %w", err)
 	}
-	pages := observe.Admin{Gatherer: metrics, Now: n.view, Ready: n.conditions, Config: n.configText, Explain: n.explain}
+	pages := observe.Admin{Hosts: operator.Hosts(cfg.Admin.Listen, cfg.Admin.Hosts...), Gatherer: metrics, Now: n.view, Ready: n.conditions, Routes: n.routes, Config: n.configText, Explain: n.explain}
 	n.open = append(n.open, open{&http.Server{Handler: pages.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}, admin})
-	said := []any{"file", n.options.Config, "build", n.options.Version, "traffic", traffic.Addr().String(), "admin", admin.Addr().String()}
+	said := []any{"file", n.options.File, "build", n.options.Version, "traffic", traffic.Addr().String(), "admin", admin.Addr().String()}
 	if n.options.Pprof != "" {
 		profiles, err := listenPprof(ctx, n.options.Pprof, n.options.PprofRemote)
 		if err != nil {
 			return err
 		}
-		n.open = append(n.open, open{&http.Server{Handler: pprofHandler(), ReadHeaderTimeout: 5 * time.Second}, profiles})
+		n.open = append(n.open, open{&http.Server{Handler: operator.Guard(pprofHandler(), operator.Hosts(n.options.Pprof), ""), ReadHeaderTimeout: 5 * time.Second}, profiles})
 		said = append(said, "pprof", profiles.Addr().String())
 	}
 	n.log.Info("listening", said...)

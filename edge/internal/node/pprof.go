@@ -6,18 +6,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
+
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 )
 
 // listenPprof opens the listener for profiles. They show memory and can slow
 // the process down, so that another address than loopback wants a word.
 func listenPprof(ctx context.Context, address string, remote bool) (net.Listener, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, wrong{fmt.Errorf("-pprof %s: not host:port: %w", address, err)}
 	}
-	ip, err := netip.ParseAddr(host)
-	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !remote {
+	if !operator.Loopback(address) && !remote {
 		return nil, wrong{fmt.Errorf("-pprof %s is no loopback address: whoever reaches it reads memory; use 127.0.0.1, or say -pprof-allow-remote", address)}
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

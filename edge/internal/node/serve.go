@@ -29,9 +29,6 @@ func (n *node) serve() <-chan error {
 // returns 0 if there was nothing to cut off.
 func (n *node) stop(signals <-chan os.Signal) int {
 	s := n.began.Server
-	if a := n.current.Load(); a != nil {
-		s = a.config.Server
-	}
 	n.draining.Store(true)
 	n.log.Info("stopping", "drain_delay", s.DrainDelay.String(), "grace", s.Grace.String())
 	ctx, cancel := context.WithCancel(context.Background())

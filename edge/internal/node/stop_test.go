@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/sentinelgo/sentinel/edge/internal/config"
 )
 
 // said waits for a line of the log, and reads it.
@@ -50,12 +52,16 @@ backends: [{name: a, url: %q, health: {path: /, interval: 20ms, timeout: 20ms}},
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var log safe
 	code := make(chan int)
 	go func() {
-		code <- Run(ctx, Options{Config: file, Pprof: "127.0.0.1:0", Stdout: io.Discard, Stderr: &log})
+		code <- Run(ctx, cfg, Options{File: file, Pprof: "127.0.0.1:0", Stdout: io.Discard, Stderr: &log})
 	}()
 	var at struct{ Traffic, Admin, Pprof string }
 	log.said(t, "listening", &at)

@@ -3,7 +3,6 @@ package observe
 import (
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"html/template"
 	"net/http"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sentinelgo/sentinel/edge/internal/explain"
+	"github.com/sentinelgo/sentinel/edge/internal/operator"
 	"github.com/sentinelgo/sentinel/edge/internal/upstream"
 )
 
@@ -31,22 +32,12 @@ type View struct {
 	Following bool // there is a control plane
 	Connected bool // to it
 
-	Routes   []Route
 	Backends []upstream.Status
 	Tunnels  int
 
 	LimiterClients  int
 	LimiterMost     int
 	LimiterOverflow int64
-}
-
-// Route is a line of the page's table of routes.
-type Route struct {
-	Pattern string   `json:"path"`
-	Methods []string `json:"methods,omitempty"`
-	Pool    string   `json:"backend"`
-	Limit   string   `json:"rate_limit,omitempty"` // in words
-	Timeout string   `json:"timeout"`
 }
 
 // Condition is one thing that must hold before traffic may come.
@@ -58,9 +49,11 @@ type Condition struct {
 
 // Admin is what the admin listener answers from.
 type Admin struct {
+	Hosts    []string // by which it may be asked besides localhost and addresses
 	Gatherer prometheus.Gatherer
 	Now      func() View
 	Ready    func() []Condition
+	Routes   func() []explain.Route // in the order of precedence; thousands, perhaps
 	// Config is the configuration in force as YAML, with nothing secret.
 	Config func() []byte
 	// Explain says what becomes of a request, as a value for JSON, or what is wrong
@@ -80,7 +73,7 @@ var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
 func (a *Admin) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"status": "alive"})
+		operator.Answer(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
@@ -93,24 +86,13 @@ func (a *Admin) Handler() http.Handler {
 		_, _ = w.Write(a.Config()) // the client is gone
 	})
 	mux.HandleFunc("GET /v1/backends", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, backends(a.Now().Backends))
+		operator.Answer(w, http.StatusOK, backends(a.Now().Backends))
 	})
 	mux.HandleFunc("GET /v1/routes", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, a.Now().Routes)
+		operator.Answer(w, http.StatusOK, a.Routes())
 	})
 	mux.HandleFunc("GET /v1/explain", a.explain)
-	return private(mux)
-}
-
-// private keeps what is shown out of caches and frames.
-func private(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		next.ServeHTTP(w, r)
-	})
+	return operator.Guard(mux, a.Hosts, "admin.hosts in the file")
 }
 
 // ready is 200 only if all conditions hold; the body names each.
@@ -123,7 +105,7 @@ func (a *Admin) ready(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	v := a.Now()
-	answer(w, status, struct {
+	operator.Answer(w, status, struct {
 		Ready      bool        `json:"ready"`
 		Source     string      `json:"source"`
 		Version    int64       `json:"config_version"`
@@ -136,7 +118,8 @@ func (a *Admin) status(w http.ResponseWriter, _ *http.Request) {
 	err := statusPage.Execute(&page, struct {
 		View
 		Conditions []Condition
-	}{a.Now(), a.Ready()})
+		Routes     []explain.Route
+	}{a.Now(), a.Ready(), a.Routes()})
 	if err != nil {
 		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
 		return
@@ -152,10 +135,10 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	said, err := a.Explain(method, r.FormValue("url"))
 	if err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"detail": err.Error(), "example": "/v1/explain?method=GET&url=/users/1"})
+		operator.Answer(w, http.StatusBadRequest, map[string]string{"detail": err.Error(), "example": "/v1/explain?method=GET&url=/users/1"})
 		return
 	}
-	answer(w, http.StatusOK, said)
+	operator.Answer(w, http.StatusOK, said)
 }
 
 // backend is an upstream.Status as JSON.
@@ -168,6 +151,7 @@ type backend struct {
 	Failure   string `json:"last_failure,omitempty"` // of a request
 	FailedAt  string `json:"last_failure_at,omitempty"`
 	InFlight  int64  `json:"in_flight"`
+	Most      int64  `json:"max_in_flight,omitempty"`
 	Weight    int    `json:"weight"`
 }
 
@@ -178,13 +162,7 @@ func backends(all []upstream.Status) []backend {
 		if s.LastFailure != "" {
 			failed = s.LastFailureAt.UTC().Format(time.RFC3339)
 		}
-		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.LastFailure, failed, s.InFlight, s.Weight})
+		out = append(out, backend{s.Pool, s.Backend, s.Health, s.LastError, s.Breaker.String(), s.LastFailure, failed, s.InFlight, s.MaxInFlight, s.Weight})
 	}
 	return out
-}
-
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client is gone
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/sentinelgo/sentinel/core/breaker"
+	"github.com/sentinelgo/sentinel/edge/internal/explain"
 	"github.com/sentinelgo/sentinel/edge/internal/proxy"
 	"github.com/sentinelgo/sentinel/edge/internal/upstream"
 )
@@ -20,7 +21,7 @@ func view() View {
 	return View{
 		Version: 3, Applied: time.Now(), Rejected: 2, Tunnels: 4, LimiterClients: 5, LimiterOverflow: 6,
 		Backends: []upstream.Status{
-			{Pool: "web", Backend: "10.0.0.1:80", Health: "healthy", InFlight: 7},
+			{Pool: "web", Backend: "10.0.0.1:80", Health: "healthy", InFlight: 7, MaxInFlight: 200},
 			{Pool: "web", Backend: "10.0.0.2:80", Health: "unhealthy", Breaker: breaker.Open, LastError: "<script>refused"},
 		},
 	}
@@ -143,7 +144,10 @@ func (f fixed) Allow(http.ResponseWriter, *http.Request, netip.Addr) (bool, prox
 
 func admin() *Admin {
 	return &Admin{
-		Gatherer: prometheus.NewRegistry(), Now: view,
+		Gatherer: prometheus.NewRegistry(), Now: view, Hosts: []string{"example.com"}, // which httptest has
+		Routes: func() []explain.Route {
+			return []explain.Route{{Path: "/users/:id", Backend: "web", Limit: "none", Retry: "3 attempts"}}
+		},
 		Ready: func() []Condition {
 			return []Condition{{Name: "listeners open", OK: true}, {Name: "not draining", Why: "SIGTERM"}}
 		},
@@ -157,6 +161,28 @@ func TestThePageEscapesWhatBackendsSay(t *testing.T) {
 	admin().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", http.NoBody))
 	if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>") || !strings.Contains(w.Body.String(), "&lt;script&gt;refused") {
 		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+}
+
+func TestThePageHasRoutesAndBackends(t *testing.T) {
+	w := httptest.NewRecorder()
+	admin().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", http.NoBody))
+	for _, want := range []string{"<code>/users/:id</code>", "3 attempts", "7 of 200", "10.0.0.2:80"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%q is not in %s", want, w.Body)
+		}
+	}
+}
+
+func TestAnotherNameIsNotAnswered(t *testing.T) {
+	for _, path := range []string{"/status", "/metrics", "/v1/config", "/healthz", "/nothing"} {
+		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		r.Host = "evil.example:9901"
+		w := httptest.NewRecorder()
+		admin().Handler().ServeHTTP(w, r)
+		if w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "admin.hosts in the file") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }
 

@@ -21,9 +21,10 @@ type Status struct {
 	LastCheck, NextCheck time.Time
 	Breaker              breaker.State // closed, too, where the pool has none
 	// RetryAfter is when the breaker lets the next request pass at the latest; 0: now.
-	RetryAfter time.Duration
-	InFlight   int64
-	Weight     int
+	RetryAfter  time.Duration
+	InFlight    int64
+	MaxInFlight int64 // 0: no bound
+	Weight      int
 }
 
 // Status lists the backends of a generation, in the order of the file.
@@ -41,7 +42,7 @@ func (p *Pool) status(m member) Status {
 	b := m.backend
 	s := Status{
 		Pool: p.name, Backend: b.name, URL: b.url.String(),
-		InFlight: b.inFlight.Load(), Weight: int(m.weight),
+		InFlight: b.inFlight.Load(), MaxInFlight: p.maxInFlight, Weight: int(m.weight),
 	}
 	failed := b.lastFailureOfRequest()
 	s.LastFailure, s.LastFailureAt = failed.text, failed.at

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sentinelgo/sentinel/edge/internal/config"
 	"github.com/sentinelgo/sentinel/edge/internal/node"
 )
 
@@ -48,13 +49,17 @@ backends:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	e := &edge{access: newLines()}
 	messages := newLines()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if code := node.Run(ctx, node.Options{Config: file, Stdout: e.access, Stderr: messages}); code == 2 {
+		if code := node.Run(ctx, cfg, node.Options{File: file, Stdout: e.access, Stderr: messages}); code == 2 {
 			tb.Errorf("the edge does not start: %s", messages)
 		}
 	}()
