@@ -3,6 +3,7 @@ package examples
 import (
 	"bufio"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	sentinel "github.com/sentinelgo/sentinel/core"
 )
 
 // Every command in a sh block, and in running text, is one of these. What can
@@ -36,7 +39,7 @@ func TestCommands(t *testing.T) {
 		all, prose := split(t, file)
 		runner.file = file
 		for _, b := range all {
-			if b.lang != "sh" {
+			if b.lang != "sh" || strings.Contains(b.text, tokenMaker) {
 				continue
 			}
 			for _, line := range lines(b.text) {
@@ -54,6 +57,45 @@ func TestCommands(t *testing.T) {
 
 // inline is a command in running text.
 var inline = regexp.MustCompile("`((?:go (?:run|test|doc) |make )[^`]*)`")
+
+// tokenMaker begins the block of README that makes a token and uses it up.
+const tokenMaker = "b64() {"
+
+// The token that README makes in a shell is one that its policy file admits, ten
+// times, and the requests carry it.
+func TestReadmeToken(t *testing.T) {
+	all, _ := split(t, "README.md")
+	shell := slices.IndexFunc(all, func(b block) bool { return strings.Contains(b.text, tokenMaker) })
+	policy := slices.IndexFunc(all, func(b block) bool { return b.lang == "json" })
+	if shell < 0 || policy < 0 {
+		t.Fatal("README.md does not make a token")
+	}
+	t.Setenv("JWT_SECRET", "tests-only-jwt-0123456789abcdef0123456789")
+	cfg, err := sentinel.ParseConfig([]byte(strings.Replace(all[policy].text, "redis://localhost:6379/0", "memory://", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := sentinel.Open(t.Context(), cfg, sentinel.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	// In curl's place: its arguments, one a line.
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "curl() { printf '%s\\n' \"$@\"; }\n"+all[shell].text).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := regexp.MustCompile(`(?m)^Authorization: (.*)$`).FindAllSubmatch(out, -1)
+	if len(requests) != 11 || strings.Count(string(out), "http://127.0.0.1:8080/export\n") != 11 {
+		t.Fatalf("%d requests, want 11: %s", len(requests), out)
+	}
+	for i, r := range requests {
+		d, err := limiter.Check(t.Context(), sentinel.Request{EndpointID: "billing.export", Authorization: []string{string(r[1])}})
+		if err != nil || d.Allowed != (i < 10) {
+			t.Errorf("request %d: allowed %t, %v", i+1, d.Allowed, err)
+		}
+	}
+}
 
 // lines returns the commands of a block: one for each line, without comments,
 // continued lines joined.
@@ -187,6 +229,8 @@ func (c *commands) golang(args []string) error {
 	case args[0] == "build" && args[1] == "-o" && strings.HasPrefix(args[2], "bin/"):
 		run(c.t, root, "go", "build", "-o", filepath.Join(c.t.TempDir(), "program"), args[3])
 		return nil
+	case args[0] == "run" && args[1] == ".":
+		return nil // the reader's program: releasecheck runs it
 	case args[0] == "doc":
 		run(c.t, ".", "go", args...)
 		return nil
