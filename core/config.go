@@ -667,8 +667,8 @@ func (k *checker) quotas(object string, quotas []Quota) {
 }
 
 // plans checks the plans of a policy, or the numbers of its tenants.
-func (k *checker) plans(object, name string, p Policy, plans map[string]Plan) {
-	at := k.src.field(object, name)
+func (k *checker) plans(policy, name string, p Policy, plans map[string]Plan) {
+	at := k.src.field(policy, name)
 	if at.broken || len(plans) == 0 {
 		return
 	}
@@ -676,12 +676,12 @@ func (k *checker) plans(object, name string, p Policy, plans map[string]Plan) {
 		k.add(at, "only for tenant_jwt: an anonymous client has no name and no plan")
 	}
 	for _, of := range slices.Sorted(maps.Keys(plans)) {
-		object := namedPath(object+"."+name, of)
+		object := namedPath(policy+"."+name, of)
 		plan := plans[of]
 		if blank(of) || len(of) > maxTenantBytes {
 			k.add(k.src.object(object), "must be a name that is not blank, of up to 1024 bytes")
 		}
-		if plan.Also != nil && len(plan.Also) != len(p.Also) {
+		if plan.Also != nil && len(plan.Also) != len(p.Also) && !k.src.field(policy, "also").broken {
 			k.add(k.src.field(object, "also"), fmt.Sprintf("must hold the numbers of all %d further limits, or be left out", len(p.Also)))
 			plan.Also = nil
 		}

@@ -43,7 +43,6 @@ func ExampleParseConfig() {
 	// Output:
 	// app.redis_url: holds a #, after which nothing would count; write special characters of user name and password percent-encoded (%40 for @, %23 for #, %2F for /, %3F for ?, %25 for %)
 	// app.jwt_secret: is too short; at least 32 bytes
-	// policies["auth.login"].capacity_micro: required, or capacity in tokens
 	// policies["auth.login"].capcity: is unknown; did you mean capacity?
 	// policies["auth.login"].window_size_micro: only for sliding_window; remove it or change algorithm
 }

@@ -514,11 +514,11 @@ func TestShadowInTheFile(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	_, err := ParseConfig([]byte("{\n  \"app\": {\"redis_url\": \"memory://\", \"jwt_sercet\": \"x\"},\n  \"policies\": {}\n}"))
+	_, err := ParseConfig([]byte("{\n  \"app\": {\"redis_url\": \"memory://\", \"ipv6_prefx\": 64},\n  \"policies\": {}\n}"))
 	got := Faults(err)
 	want := []Fault{
 		{"app.jwt_secret", 2, 3, "required; at least 32 bytes"},
-		{"app.jwt_sercet", 2, 37, "is unknown; did you mean jwt_secret?"},
+		{"app.ipv6_prefx", 2, 37, "is unknown; did you mean ipv6_prefix?"},
 		{"policies", 3, 3, "at least one policy is required"},
 	}
 	if !slices.Equal(got, want) {

@@ -312,6 +312,7 @@ func readObject[T any](d *decoder, path string, v jsonValue, fields []configFiel
 		prefix += "."
 	}
 	names := make(map[string]place, len(v.members))
+	var misspelt []place // what was meant, most likely: not to be missed as well
 	for _, m := range v.members {
 		at := place{path: prefix + plainName(m.name), at: m.at, written: true}
 		if first, ok := names[m.name]; ok {
@@ -321,7 +322,11 @@ func readObject[T any](d *decoder, path string, v jsonValue, fields []configFiel
 		names[m.name] = at
 		i := slices.IndexFunc(fields, func(f configField[T]) bool { return f.name == m.name })
 		if i < 0 {
-			d.add(at, unknownName(m.name, fields))
+			text, meant := unknownName(m.name, fields)
+			d.add(at, text)
+			if meant != "" {
+				misspelt = append(misspelt, place{path: prefix + meant, at: m.at, broken: true})
+			}
 			continue
 		}
 		canonical := prefix + fields[i].sets
@@ -333,6 +338,11 @@ func readObject[T any](d *decoder, path string, v jsonValue, fields []configFiel
 		d.reading = canonical
 		if problem := fields[i].read(d, into, m.value); problem != "" {
 			d.broken(canonical, at, problem)
+		}
+	}
+	for _, p := range misspelt {
+		if _, ok := d.places[p.path]; !ok {
+			d.places[p.path] = p
 		}
 	}
 }
@@ -422,23 +432,24 @@ func init() { // the tables themselves refer to what reads it
 	}
 }
 
-// unknownName says what to do with a name that fields does not have.
-func unknownName[T any](name string, fields []configField[T]) string {
-	best, distance := "", 4 // further off is no misspelling
+// unknownName says what to do with a name that fields does not have, and which
+// canonical field was meant, "" for none.
+func unknownName[T any](name string, fields []configField[T]) (text, meant string) {
+	best, distance := configField[T]{}, 4 // further off is no misspelling
 	for _, f := range fields {
 		if n := editDistance(strings.ToLower(name), f.name); n < distance && n < len(f.name)/2 {
-			best, distance = f.name, n
+			best, distance = f, n
 		}
 	}
 	for _, where := range elsewhere {
 		if slices.Contains(where.of, name) {
-			return where.text
+			return where.text, ""
 		}
 	}
-	if best != "" {
-		return "is unknown; did you mean " + best + "?"
+	if best.name != "" {
+		return "is unknown; did you mean " + best.name + "?", best.sets
 	}
-	return "is unknown; remove it"
+	return "is unknown; remove it", ""
 }
 
 func fieldNames[T any](fields []configField[T]) []string {
