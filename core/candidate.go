@@ -17,7 +17,7 @@ func newCandidate(p Policy, number int) []candidateRule {
 
 // try has the candidate decide beside the endpoint's own limits, under every plan.
 func (e *endpoint) try(candidate []candidateRule) {
-	e.rule.candidate = candidate
+	e.rule.candidate, e.fresh.candidate = candidate, candidate
 	for _, rules := range []map[string]*rule{e.plans, e.tenants} {
 		for _, r := range rules {
 			r.candidate = candidate

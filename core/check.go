@@ -89,19 +89,15 @@ func (l *Limiter) Peek(ctx context.Context, tenant, endpointID string) (d Decisi
 	return d, nil
 }
 
-// Reset gives the tenant a fresh bucket at one endpoint. Where the store gives
-// no answer it returns [ErrStoreUnavailable], and the bucket may or may not be
+// Reset gives the tenant a fresh bucket at one endpoint, whatever its plan is. Where
+// the store gives no answer it returns [ErrStoreUnavailable], and the bucket may or may not be
 // fresh.
 func (l *Limiter) Reset(ctx context.Context, tenant, endpointID string) error {
-	e, s, _, err := l.ask(ctx, modeReset, tenant, endpointID)
+	e, _, _, err := l.ask(ctx, modeReset, tenant, endpointID)
 	if e != nil {
 		// In this order: what is remembered from now on is looked at again.
 		l.resets.Add(1)
-		var g group
-		g.add(s)
-		for _, s := range g.of[:g.n] {
-			s.denial.Store(nil)
-		}
+		l.forget(e, tenant)
 	}
 	return err
 }
@@ -113,12 +109,16 @@ func (l *Limiter) ask(ctx context.Context, m mode, tenant, endpointID string) (*
 	if err := e.accepts(tenant, endpointID); err != nil {
 		return nil, nil, verdict{}, err
 	}
-	s := l.subject(ctx, &in.plans, e, tenant, "")
 	var g group
-	g.add(s)
 	var b *beside
-	if m == modeReset { // the candidate's buckets are compared with fresh ones
-		b = g.beside()
+	var s *subject
+	if m == modeReset {
+		s = l.subjects.under(e, e.fresh, "", tenant)
+		g.add(s)
+		b = g.beside() // the candidate's buckets are compared with fresh ones
+	} else {
+		s = l.subject(ctx, &in.plans, e, tenant, "")
+		g.add(s)
 	}
 	v, failure, err := l.consult(ctx, l.now(), m, &g, b)
 	if err == nil && failure != nil {

@@ -60,6 +60,7 @@ type endpoint struct {
 	rule    *rule // of the first limit
 	plans   map[string]*rule
 	tenants map[string]*rule
+	fresh   *rule // what Reset writes: fresh under every plan
 	// unenforced lets through what is denied.
 	unenforced bool
 	emergency  *bucket.Bucket
@@ -200,7 +201,8 @@ func newEndpoint(p Policy, number int) *endpoint {
 	}
 	candidate := newCandidate(p, number)
 	e.plans, number = newPlans(p, p.Plans, number)
-	e.tenants, _ = newPlans(p, p.Tenants, number)
+	e.tenants, number = newPlans(p, p.Tenants, number)
+	e.fresh = newFresh(p, e.rule, number)
 	e.try(candidate)
 	return e
 }

@@ -28,6 +28,36 @@ func newPlans(p Policy, plans map[string]Plan, number int) (map[string]*rule, in
 	return rules, number
 }
 
+// newFresh has the greatest numbers of all plans, since a bucket is cut to the
+// numbers of whoever reads it: the plan of a tenant may stand in a token that
+// nobody shows. own is the policy's rule, which is the one where there are no plans.
+func newFresh(p Policy, own *rule, number int) *rule {
+	if len(p.Plans) == 0 && len(p.Tenants) == 0 {
+		return own
+	}
+	most := p.quotas()
+	for _, plans := range []map[string]Plan{p.Plans, p.Tenants} {
+		for _, plan := range plans {
+			for i, q := range p.planned(plan) {
+				m := &most[i]
+				m.Capacity, m.RefillRate, m.Limit = max(m.Capacity, q.Capacity), max(m.RefillRate, q.RefillRate), max(m.Limit, q.Limit)
+			}
+		}
+	}
+	return newRules(p.EndpointID, most, number+1<<planShift)
+}
+
+// forget has nothing known of a tenant at an endpoint any more, whatever its plan.
+func (l *Limiter) forget(e *endpoint, tenant string) {
+	l.subjects.forget(e.rule, tenant)
+	if own := e.tenants[tenant]; own != nil {
+		l.subjects.forget(own, tenant)
+	}
+	for _, r := range e.plans {
+		l.subjects.forget(r, tenant)
+	}
+}
+
 // subject returns the tenant's subject at an endpoint, under the rule that its
 // plan asks for; claimed is the plan that its token names.
 func (l *Limiter) subject(ctx context.Context, p *plans, e *endpoint, tenant, claimed string) *subject {

@@ -59,7 +59,7 @@ func (c *subjects) of(e *endpoint, prefix, name string) *subject {
 // under is of for a subject under a rule of the endpoint that is not the
 // policy's own: that of a plan.
 func (c *subjects) under(e *endpoint, r *rule, prefix, name string) *subject {
-	hash := c.hash.Hash(name) + uint64(r.number)*0x9e3779b97f4a7c15
+	hash := c.hashOf(r, name)
 	set := &c.sets[hash%subjectSets]
 	slot := &set[hash/subjectSets%subjectWays] // to be taken, unless one is empty
 	for i := range set {
@@ -83,6 +83,26 @@ func (c *subjects) under(e *endpoint, r *rule, prefix, name string) *subject {
 	}
 	slot.Store(s)
 	return s
+}
+
+func (c *subjects) hashOf(r *rule, name string) uint64 {
+	return c.hash.Hash(name) + uint64(r.number)*0x9e3779b97f4a7c15
+}
+
+// forget drops what is known to deny of a tenant under a rule. Callers at once may
+// have made several subjects of it.
+func (c *subjects) forget(r *rule, tenant string) {
+	set := &c.sets[c.hashOf(r, tenant)%subjectSets]
+	for i := range set {
+		s := set[i].Load()
+		if s == nil || s.rule != r || !s.is("", tenant) {
+			continue
+		}
+		s.denial.Store(nil)
+		for _, f := range s.further {
+			f.denial.Store(nil)
+		}
+	}
 }
 
 func (s *subject) is(prefix, name string) bool {

@@ -193,6 +193,38 @@ func TestPlanChangeKeepsTheBucket(t *testing.T) {
 	}
 }
 
+// Reset sees no token, so it does not know a plan that a claim names. What it
+// leaves is fresh under every plan, for good, and what was remembered under one is
+// forgotten.
+func TestResetWithoutThePlan(t *testing.T) {
+	t.Parallel()
+	_, url := shared(t)
+	p := tokens("jobs", 5*sentinel.Token, 0)
+	p.Also = []sentinel.Quota{{Algorithm: sentinel.TokenBucket, Capacity: 4 * sentinel.Token}, {Algorithm: sentinel.SlidingWindow, Limit: 50, Window: time.Hour}}
+	p.Plans = map[string]sentinel.Plan{
+		"pro":  {Numbers: sentinel.Numbers{Capacity: 9 * sentinel.Token}, Also: []sentinel.Numbers{{Capacity: 7 * sentinel.Token}, {Limit: 60}}},
+		"free": {Numbers: sentinel.Numbers{Capacity: 2 * sentinel.Token}},
+	}
+	tenant, other, plan := fresh(t), fresh(t), ""
+	p.Tenants = map[string]sentinel.Plan{other: {Numbers: sentinel.Numbers{Capacity: 8 * sentinel.Token}}}
+	l := open(t, config(url, p), sentinel.WithPlan(func(context.Context, string) string { return plan }))
+	for _, c := range []struct {
+		tenant, plan    string
+		limit, capacity int64
+	}{{tenant, "pro", 7, 7}, {tenant, "free", 2, 2}, {tenant, "", 4, 4}, {other, "", 4, 4}} {
+		for plan = c.plan; allow(t, l, c.tenant, "jobs").Allowed; {
+		}
+		plan = ""
+		if err := l.Reset(t.Context(), c.tenant, "jobs"); err != nil {
+			t.Fatal(err)
+		}
+		plan = c.plan
+		if d := allow(t, l, c.tenant, "jobs"); !d.Allowed || d.Limit != c.limit || d.Remaining != c.capacity-1 {
+			t.Errorf("plan %q after a reset: %+v", c.plan, d)
+		}
+	}
+}
+
 // In a cluster the limits of one identity are decided where its keys are, all or
 // nothing; a cookie's and a peer's keys may be apart.
 func TestSeveralLimitsInACluster(t *testing.T) {
