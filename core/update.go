@@ -40,7 +40,7 @@ func (l *Limiter) prepare(cfg *Config, old *setup) *setup {
 		since:     time.Now(),
 	}
 	for id, p := range cfg.Policies {
-		l.kept[policyVersion{id, p.Version}] = p
+		l.keep(p)
 		var before *endpoint
 		if old != nil {
 			before = old.endpoints[id]
@@ -52,6 +52,16 @@ func (l *Limiter) prepare(cfg *Config, old *setup) *setup {
 		s.endpoints[id] = l.endpointAfter(before, p)
 	}
 	return s
+}
+
+// keep notes what is stored under a policy, and has been: a limit that was taken away
+// has left its buckets.
+func (l *Limiter) keep(p Policy) {
+	at := policyVersion{p.EndpointID, p.Version}
+	if before := l.kept[at].Also; len(before) > len(p.Also) {
+		p.Also = slices.Concat(p.Also, before[len(p.Also):])
+	}
+	l.kept[at] = p
 }
 
 // endpointAfter prepares a policy that takes the place of before, nil for none.

@@ -170,6 +170,35 @@ func TestUpdateRefusesOtherRulesOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
+// A further limit that was taken away has left buckets behind, which one in its
+// place would read.
+func TestUpdateRefusesOtherRulesOfAnEarlierLimit(t *testing.T) {
+	with := func(also ...Quota) *Config {
+		p := bucketPolicy("jobs", Token, 0)
+		p.Also = also
+		return memoryConfig(p)
+	}
+	minute, hour := Quota{Algorithm: SlidingWindow, Limit: 5, Window: time.Minute}, Quota{Algorithm: SlidingWindow, Limit: 5, Window: time.Hour}
+	tokens := Quota{Algorithm: TokenBucket, Capacity: Token}
+	l := openMemory(t, with(minute, hour))
+	defer l.Close()
+	for i, step := range []struct {
+		cfg  *Config
+		want string // "" for no fault
+	}{
+		{with(minute), ""},
+		{with(), ""},
+		{with(hour), "is 1 as before, and window of also[0] differs"},
+		{with(minute, tokens), "is 1 as before, and algorithm of also[1] differs"},
+		{with(minute, hour, tokens), ""},
+	} {
+		err := l.Update(step.cfg)
+		if (err == nil) != (step.want == "") || err != nil && !strings.Contains(err.Error(), step.want) {
+			t.Errorf("step %d: %v, want %q", i, err, step.want)
+		}
+	}
+}
+
 func TestUpdateAfterClose(t *testing.T) {
 	l := openMemory(t, memoryConfig(bucketPolicy("jobs", Token, 0)))
 	_ = l.Close()
