@@ -29,6 +29,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,8 @@ const (
 	fetchLimit = 5 * time.Second
 	// maxSetBytes is far beyond any real set.
 	maxSetBytes = 1 << 20
+	// The sizes of an RSA key that the limiter takes.
+	minRSABits, maxRSABits = 2048, 8192
 )
 
 type options struct {
@@ -163,10 +166,10 @@ func (k *Keys) register(r prometheus.Registerer) error {
 		Name: "sentinel_jwks_age_seconds",
 		Help: "Time since the JSON Web Key Set was fetched, in seconds.",
 	}, func() float64 { return k.Age().Seconds() })
-	k.unregister = func() {
+	k.unregister = sync.OnceFunc(func() {
 		r.Unregister(age)
 		r.Unregister(k.failures)
-	}
+	})
 	if err := errors.Join(r.Register(age), r.Register(k.failures)); err != nil {
 		return fmt.Errorf("sentineljwks: WithRegisterer: %w; for a second URL wrap it with prometheus.WrapRegistererWith", err)
 	}
@@ -194,7 +197,7 @@ func (k *Keys) Age() time.Duration { return time.Since(k.current.Load().at) }
 func (k *Keys) Close() error {
 	k.stop()
 	<-k.done
-	k.unregister()
+	k.unregister() // once: the metrics may be another one's by now
 	return nil
 }
 
@@ -240,10 +243,24 @@ func (k *Keys) refetch(ctx context.Context, healthy bool) bool {
 		k.log.Info("sentineljwks: the keys are fetched again")
 	}
 	ids, old := slices.Sorted(maps.Keys(next.keys)), slices.Sorted(maps.Keys(before.keys))
-	if !slices.Equal(ids, old) {
-		k.log.Info("sentineljwks: the keys have changed", "ids", ids, "before", old)
+	if replaced := replaced(before.keys, next.keys); len(replaced) > 0 || !slices.Equal(ids, old) {
+		k.log.Info("sentineljwks: the keys have changed", "ids", ids, "before", old, "replaced", replaced)
 	}
 	return true
+}
+
+// replaced are the ids of both that stand for another key than before, which no
+// issuer should do.
+func replaced(before, now map[string]crypto.PublicKey) []string {
+	var ids []string
+	for id, key := range now {
+		old, known := before[id].(interface{ Equal(crypto.PublicKey) bool }) // as all public keys
+		if known && !old.Equal(key) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // sleep reports whether d passed before ctx ended.
@@ -318,7 +335,7 @@ func parseKey(text []byte) (id string, key crypto.PublicKey) {
 		return "", nil
 	}
 	verifies := len(m.KEYOPS) == 0 || slices.Contains(m.KEYOPS, jwkset.KeyOpsVerify)
-	if m.USE != "" && m.USE != jwkset.UseSig || !verifies {
+	if m.USE != "" && m.USE != jwkset.UseSig || !verifies || m.ALG != "" && !slices.Contains(algorithms, m.ALG) {
 		return "", nil
 	}
 	// Only what the key is made of is read: a certificate beside it says nothing
@@ -329,9 +346,20 @@ func parseKey(text []byte) (id string, key crypto.PublicKey) {
 		return "", nil
 	}
 	switch public := k.Key().(type) {
-	case *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey:
+	case *rsa.PublicKey:
+		if bits := public.N.BitLen(); bits < minRSABits || bits > maxRSABits {
+			return "", nil
+		}
+		return m.KID, public
+	case *ecdsa.PublicKey, ed25519.PublicKey:
 		return m.KID, public
 	default:
 		return "", nil
 	}
+}
+
+// algorithms are those of which the limiter takes signatures. A key may name what
+// it is for, RSA-OAEP say, and is then for nothing else.
+var algorithms = []jwkset.ALG{
+	"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", // RFC 9864 has the last
 }

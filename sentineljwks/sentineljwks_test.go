@@ -1,6 +1,7 @@
 package sentineljwks_test
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -241,8 +242,44 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		k.Close() // once more takes nothing of the new one away
 		want(0, 0)
 		again.Close()
+	})
+}
+
+// A line for each change of the keys, also of one behind an id that stays, which no
+// honest issuer makes; and none where a set is as it was.
+func TestChangesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := pair(t), pair(t)
+		i := &issuer{answer: says(200, setOf(t, jwk("1", one, nil)))}
+		var log bytes.Buffer
+		k, err := sentineljwks.Open(t.Context(), "https://issuer.test/keys", sentineljwks.WithClient(&http.Client{Transport: i}),
+			sentineljwks.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		for step, c := range []struct {
+			answer func(*http.Request) (*http.Response, error)
+			want   string
+		}{
+			{says(200, setOf(t, jwk("1", one, nil))), ""},
+			{says(200, setOf(t, jwk("1", one, nil), jwk("2", two, nil))), `the keys have changed" ids="[1 2]" before=[1] replaced=[]`},
+			{says(200, setOf(t, jwk("1", two, nil), jwk("2", two, nil))), `the keys have changed" ids="[1 2]" before="[1 2]" replaced=[1]`},
+			{says(200, setOf(t, jwk("1", two, nil))), `the keys have changed" ids=[1] before="[1 2]" replaced=[]`},
+			{dead, "the keys cannot be fetched"},
+			{dead, ""},
+			{says(200, setOf(t, jwk("1", two, nil))), "the keys are fetched again"},
+		} {
+			i.set(c.answer)
+			time.Sleep(15*time.Minute + time.Second)
+			if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) || strings.Count(got, "\n") > 1 {
+				t.Errorf("step %d: %q, want %q", step, got, c.want)
+			}
+			log.Reset()
+		}
 	})
 }
 
@@ -285,7 +322,9 @@ func TestWhichKeysOfASetCount(t *testing.T) {
 		map[string]any{"kty": "EC", "crv": "P-256", "kid": "ec", "x": b64(point[1:33]), "y": b64(point[33:])},
 		// RFC 7517, A.1
 		map[string]any{"kty": "RSA", "kid": "2011-04-29", "e": "AQAB", "alg": "RS256", "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"},
-		jwk("encrypts", key, map[string]any{"use": "enc"}), jwk("wraps", key, map[string]any{"key_ops": []string{"wrapKey"}}),
+		jwk("encrypts", key, map[string]any{"use": "enc"}), jwk("by its algorithm", key, map[string]any{"alg": "RSA-OAEP"}), jwk("another signature", key, map[string]any{"alg": "PS256"}),
+		map[string]any{"kty": "RSA", "kid": "short", "e": "AQAB", "n": b64(bytes.Repeat([]byte{0xff}, 128))}, map[string]any{"kty": "RSA", "kid": "long", "e": "AQAB", "n": b64(bytes.Repeat([]byte{0xff}, 1025))},
+		jwk("wraps", key, map[string]any{"key_ops": []string{"wrapKey"}}),
 		map[string]any{"kty": "oct", "kid": "secret", "k": b64([]byte("secret-of-a-jwks-0123456789abcdef"))},
 		map[string]any{"kty": "OKP", "crv": "X25519", "kid": "x", "x": b64(make([]byte, 32))},
 		map[string]any{"kty": "EC", "crv": "P-256", "kid": "off", "x": b64(make([]byte, 32)), "y": b64(point[33:])},
