@@ -19,6 +19,7 @@ require (
 	github.com/sentinelgo/sentinel/adapters/sentinelgin v0.1.0
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp v0.1.0
 	github.com/sentinelgo/sentinel/core v0.1.0
+	github.com/sentinelgo/sentinel/measure v0.1.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/sethvargo/go-redisstore v0.3.0
 	github.com/throttled/throttled/v2 v2.15.0
@@ -82,4 +83,5 @@ replace (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp => ../adapters/sentinelhttp
 	github.com/sentinelgo/sentinel/core => ../core
 	github.com/sentinelgo/sentinel/lua => ../lua
+	github.com/sentinelgo/sentinel/measure => ../measure
 )

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // taker takes the decision on the i-th key and reports whether it admitted.
@@ -28,7 +30,7 @@ type load struct {
 type cell struct {
 	decisions float64
 	wall      time.Duration
-	latency   histogram
+	latency   measure.Histogram
 	client    time.Duration // CPU of this process, the load included
 	redis     time.Duration // CPU of the server
 	mallocs   float64
@@ -73,7 +75,7 @@ func (ld load) drive(ctx context.Context, d time.Duration, take taker, c *cell) 
 	var stop atomic.Bool
 	var ready, done sync.WaitGroup
 	begin := make(chan struct{})
-	latencies := make([]histogram, ld.workers)
+	latencies := make([]measure.Histogram, ld.workers)
 	errs := make([]error, ld.workers)
 	for w := range ld.workers {
 		ready.Add(1)
@@ -91,9 +93,9 @@ func (ld load) drive(ctx context.Context, d time.Duration, take taker, c *cell) 
 	done.Wait()
 	c.wall = time.Since(start)
 	for i := range latencies {
-		c.latency.merge(&latencies[i])
+		c.latency.Merge(&latencies[i])
 	}
-	c.decisions = float64(c.latency.n)
+	c.decisions = float64(c.latency.Count())
 	return firstOf(errs)
 }
 
@@ -107,7 +109,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-func (ld load) work(ctx context.Context, stop *atomic.Bool, take taker, h *histogram) error {
+func (ld load) work(ctx context.Context, stop *atomic.Bool, take taker, h *measure.Histogram) error {
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	before := time.Now()
 	for !stop.Load() {
@@ -121,7 +123,7 @@ func (ld load) work(ctx context.Context, stop *atomic.Bool, take taker, h *histo
 			return fmt.Errorf("wrong answer: admitted %t, want %t", got, ld.want)
 		}
 		now := time.Now()
-		h.add(now.Sub(before))
+		h.Add(now.Sub(before))
 		before = now
 	}
 	return nil
@@ -134,21 +136,4 @@ func ownCPU() time.Duration {
 		return 0 // not for these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// interleave calls run for each of n contestants in every round, in an order
-// that rotates, and returns the results by contestant.
-func interleave[T any](rounds, n int, run func(i int) (T, error)) ([][]T, error) {
-	results := make([][]T, n)
-	for r := range rounds {
-		for k := range n {
-			i := (k + r) % n
-			v, err := run(i)
-			if err != nil {
-				return nil, err
-			}
-			results[i] = append(results[i], v)
-		}
-	}
-	return results, nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // spinner is something that takes nanoseconds: too short to look at the clock
@@ -26,7 +28,7 @@ type spun struct {
 }
 
 func nanoseconds(rounds []spun) []float64 {
-	return each(rounds, func(s spun) float64 { return s.perCall })
+	return measure.Each(rounds, func(s spun) float64 { return s.perCall })
 }
 
 const batch = 256 // calls between two looks at whether time is up
@@ -95,7 +97,7 @@ func (l *lab) spinAll(workers int, d time.Duration, all []spinner) (*spins, erro
 		r.names = append(r.names, s.name)
 	}
 	var err error
-	r.rounds, err = interleave(l.rounds, len(all), func(i int) (spun, error) { return l.spin(workers, d, all[i]) })
+	r.rounds, err = measure.Interleave(l.Rounds, len(all), func(i int) (spun, error) { return l.spin(workers, d, all[i]) })
 	return r, err
 }
 
@@ -109,30 +111,32 @@ func (r *spins) of(name string) []spun {
 }
 
 // ratio is the cost of a to that of b.
-func (r *spins) ratio(a, b string) stat { return ratioOf(nanoseconds(r.of(a)), nanoseconds(r.of(b))) }
+func (r *spins) ratio(a, b string) measure.Stat {
+	return measure.RatioOf(nanoseconds(r.of(a)), nanoseconds(r.of(b)))
+}
 
-func (r *spins) allocs(name string) stat {
-	return statOf(each(r.of(name), func(s spun) float64 { return s.allocs }))
+func (r *spins) allocs(name string) measure.Stat {
+	return measure.StatOf(measure.Each(r.of(name), func(s spun) float64 { return s.allocs }))
 }
 
 // fastest is the one of the names that costs least.
 func (r *spins) fastest(names ...string) string {
 	best := names[0]
 	for _, n := range names[1:] {
-		if statOf(nanoseconds(r.of(n))).median < statOf(nanoseconds(r.of(best))).median {
+		if measure.StatOf(nanoseconds(r.of(n))).Median < measure.StatOf(nanoseconds(r.of(best))).Median {
 			best = n
 		}
 	}
 	return best
 }
 
-func (r *spins) table(title, base string) *table {
-	t := &table{title: title, columns: []string{"", "ns a call", "to " + base, "M calls/s", "allocs", "bytes"}}
+func (r *spins) table(title, base string) *measure.Table {
+	t := &measure.Table{Title: title, Columns: []string{"", "ns a call", "to " + base, "M calls/s", "allocs", "bytes"}}
 	for i, name := range r.names {
 		ns := nanoseconds(r.rounds[i])
-		t.add(name, statOf(ns).text(), factor(r.ratio(name, base)),
-			number(1e3*float64(r.workers)/statOf(ns).median), number(r.allocs(name).median),
-			number(statOf(each(r.rounds[i], func(s spun) float64 { return s.bytes })).median))
+		t.Add(name, measure.StatOf(ns).String(), r.ratio(name, base).Factor(),
+			measure.Number(1e3*float64(r.workers)/measure.StatOf(ns).Median), measure.Number(r.allocs(name).Median),
+			measure.Number(measure.StatOf(measure.Each(r.rounds[i], func(s spun) float64 { return s.bytes })).Median))
 	}
 	return t
 }

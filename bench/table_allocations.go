@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const (
@@ -18,10 +19,10 @@ const (
 )
 
 // measureAllocations is about the garbage of a decision on Redis.
-func measureAllocations(l *lab) (*section, error) {
-	s := &section{
-		title: "6 Allocations on the Redis path",
-		about: "Allocations of one decision, everything that the process does meanwhile included. What go-redis forces is measured by a loop that " +
+func measureAllocations(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "6 Allocations on the Redis path",
+		About: "Allocations of one decision, everything that the process does meanwhile included. What go-redis forces is measured by a loop that " +
 			"sends an EVALSHA by itself: a command and its reply, on a connection per goroutine; the row below it also makes the context that bounds it.",
 	}
 	rows, done, err := allocationRows(l)
@@ -30,34 +31,34 @@ func measureAllocations(l *lab) (*section, error) {
 		return nil, err
 	}
 	for _, workers := range []int{1, 64} {
-		g, err := l.grid(load{workers: workers, keys: uniformKeys, want: true}, l.cell, rows)
+		g, err := l.grid(load{workers: workers, keys: uniformKeys, want: true}, l.Cell, rows)
 		if err != nil {
 			return nil, err
 		}
-		t := &table{title: goroutines(workers), columns: []string{"", "allocs", "bytes", "k decisions/s"}}
+		t := &measure.Table{Title: goroutines(workers), Columns: []string{"", "allocs", "bytes", "k decisions/s"}}
 		for i, name := range g.names {
 			cells := g.cells[i]
-			t.add(name, allocsOf(cells).text(),
-				statOf(each(cells, func(c *cell) float64 { return c.bytes / c.decisions })).text(),
-				number(statOf(throughput(cells)).median/1e3))
+			t.Add(name, allocsOf(cells).String(),
+				measure.StatOf(measure.Each(cells, func(c *cell) float64 { return c.bytes / c.decisions })).String(),
+				measure.Number(measure.StatOf(throughput(cells)).Median/1e3))
 		}
-		s.tables = append(s.tables, t)
-		s.bars = append(s.bars, atMost(goroutines(workers)+": allocations of Allow beside those of a bounded go-redis call",
-			difference(g.of(nameAllow), g.of(nameBounded)), 0.5).in(""))
+		s.Tables = append(s.Tables, t)
+		s.Bars = append(s.Bars, measure.AtMost(goroutines(workers)+": allocations of Allow beside those of a bounded go-redis call",
+			difference(g.of(nameAllow), g.of(nameBounded)), 0.5).In(""))
 	}
 	return s, nil
 }
 
-func allocsOf(cells []*cell) stat {
-	return statOf(each(cells, func(c *cell) float64 { return c.mallocs / c.decisions }))
+func allocsOf(cells []*cell) measure.Stat {
+	return measure.StatOf(measure.Each(cells, func(c *cell) float64 { return c.mallocs / c.decisions }))
 }
 
-func difference(a, b []*cell) stat {
+func difference(a, b []*cell) measure.Stat {
 	values := make([]float64, len(a))
 	for i := range a {
 		values[i] = a[i].mallocs/a[i].decisions - b[i].mallocs/b[i].decisions
 	}
-	return statOf(values)
+	return measure.StatOf(values)
 }
 
 func allocationRows(l *lab) (rows []contestant, done func(), err error) {

@@ -8,14 +8,15 @@ import (
 	"slices"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // measureAncestor repeats the cells that the ancestor, a Python package,
 // published, and five that it never measured.
-func measureAncestor(l *lab) (*section, error) {
-	s := &section{
-		title: "9 The ancestor's cells",
-		about: "For whoever comes from the Python package sentinel-rate-limiter: the cells of its own table, at one and eight clients. HTTP cells go " +
+func measureAncestor(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "9 The ancestor's cells",
+		About: "For whoever comes from the Python package sentinel-rate-limiter: the cells of its own table, at one and eight clients. HTTP cells go " +
 			"over the loopback to a net/http service and carry a token. Where the port is dead the breaker is open, as it is in service after five failures; " +
 			"the failures themselves are the failure path's.",
 	}
@@ -36,7 +37,7 @@ func measureAncestor(l *lab) (*section, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.tables = append(s.tables, g.table(set.title+", "+plural(clients, "client"), g.names[0]))
+			s.Tables = append(s.Tables, g.table(set.title+", "+plural(clients, "client"), g.names[0]))
 		}
 	}
 	return s, nil
@@ -54,8 +55,8 @@ func (l *lab) ancestorGrid(all []ancestorCell, clients int) (*grid, error) {
 		g.names = append(g.names, c.name)
 	}
 	var err error
-	g.cells, err = interleave(l.rounds, len(all), func(i int) (*cell, error) {
-		c, err := l.run(load{workers: clients, keys: uniformKeys, want: all[i].want}, l.cell, all[i].take)
+	g.cells, err = measure.Interleave(l.Rounds, len(all), func(i int) (*cell, error) {
+		c, err := l.run(load{workers: clients, keys: uniformKeys, want: all[i].want}, l.Cell, all[i].take)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", all[i].name, err)
 		}

@@ -9,6 +9,7 @@ import (
 	sentinel "github.com/sentinelgo/sentinel/core"
 	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/core/bucket"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const (
@@ -25,10 +26,10 @@ const (
 func errDenied(name string) error { return fmt.Errorf("%s: denied within its quota", name) }
 
 // measureBreaker is about a service whose Redis is known to be away.
-func measureBreaker(l *lab) (*section, error) {
-	s := &section{
-		title: "4 Breaker open",
-		about: "What a check costs while the breaker is open. Failing closed it reads the clock and asks the breaker; failing open it also takes " +
+func measureBreaker(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "4 Breaker open",
+		About: "What a check costs while the breaker is open. Failing closed it reads the clock and asks the breaker; failing open it also takes " +
 			"from the emergency bucket. The floor of the latter is a GCRA in one word: read the clock, load, compare and swap.",
 	}
 	limiter, err := openBroken(l)
@@ -42,18 +43,18 @@ func measureBreaker(l *lab) (*section, error) {
 	}
 	defer mute.Close()
 	for _, workers := range []int{1, 2} {
-		r, err := l.spinAll(workers, l.cell, breakerSpinners(l, limiter, mute))
+		r, err := l.spinAll(workers, l.Cell, breakerSpinners(l, limiter, mute))
 		if err != nil {
 			return nil, err
 		}
-		s.tables = append(s.tables, r.table(goroutines(workers), nameClock))
+		s.Tables = append(s.Tables, r.table(goroutines(workers), nameClock))
 		if workers == 1 {
-			s.bars = append(s.bars,
-				atMost("breaker open, fail closed, to reading the clock", r.ratio(nameOpenClosed, nameClock), 5).asGate(),
-				noAllocations("breaker open, fail closed", r.allocs(nameOpenClosed)).asGate())
+			s.Bars = append(s.Bars,
+				measure.AtMost("breaker open, fail closed, to reading the clock", r.ratio(nameOpenClosed, nameClock), 5).AsGate(),
+				measure.NoAllocations("breaker open, fail closed", r.allocs(nameOpenClosed)).AsGate())
 		}
-		s.bars = append(s.bars, atMost("emergency bucket to a bare compare-and-swap, "+goroutines(workers),
-			r.ratio(nameEmergency, nameCAS), 2).asGate())
+		s.Bars = append(s.Bars, measure.AtMost("emergency bucket to a bare compare-and-swap, "+goroutines(workers),
+			r.ratio(nameEmergency, nameCAS), 2).AsGate())
 	}
 	return s, nil
 }

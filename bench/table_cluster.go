@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // clusterMasters is how many masters the cluster has. They share one machine,
@@ -28,10 +29,10 @@ var clusterPeers = []peer{
 	{nameOurs, openOursOnCluster},
 }
 
-func measureCluster(l *lab) (s *section, err error) {
-	s = &section{
-		title: "10 Redis Cluster",
-		about: fmt.Sprintf("The same closed loop on a cluster of %d masters, all on this machine. Sentinel sends the decisions for one master "+
+func measureCluster(l *lab) (s *measure.Section, err error) {
+	s = &measure.Section{
+		Title: "10 Redis Cluster",
+		About: fmt.Sprintf("The same closed loop on a cluster of %d masters, all on this machine. Sentinel sends the decisions for one master "+
 			"as one pipeline of scripts, for no script may touch two slots; go-redis's cluster client, which the others use, sends each by itself.", clusterMasters),
 	}
 	on := *l
@@ -56,14 +57,14 @@ func measureCluster(l *lab) (s *section, err error) {
 	defer limiter.Close()
 	all = append(all, contestant{namePair, twoKeys(limiter)})
 	for _, workers := range []int{1, 64} {
-		g, err := on.grid(load{workers: workers, keys: uniformKeys, want: true}, l.cell, all)
+		g, err := on.grid(load{workers: workers, keys: uniformKeys, want: true}, l.Cell, all)
 		if err != nil {
 			return nil, err
 		}
-		s.tables = append(s.tables, g.table(goroutines(workers), nameRedisRate, nameBareCluster))
+		s.Tables = append(s.Tables, g.table(goroutines(workers), nameRedisRate, nameBareCluster))
 		if workers == 64 {
-			s.bars = append(s.bars, atLeast("cluster, "+goroutines(workers)+": throughput to redis_rate",
-				ratioOf(throughput(g.of(nameOurs)), throughput(g.of(nameRedisRate))), 1.6).aimingAt(2).asGate())
+			s.Bars = append(s.Bars, measure.AtLeast("cluster, "+goroutines(workers)+": throughput to redis_rate",
+				measure.RatioOf(throughput(g.of(nameOurs)), throughput(g.of(nameRedisRate))), 1.6).AimingAt(2).AsGate())
 		}
 	}
 	return s, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const (
@@ -19,10 +20,10 @@ const (
 )
 
 // measureDenials is about a client who is over quota and does not stop.
-func measureDenials(l *lab) (*section, error) {
-	s := &section{
-		title: "2 Known denials",
-		about: "A tenant whose bucket denies asks again and again, through Limiter.Allow on Redis. The floor loads an instant from a sync.Map " +
+func measureDenials(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "2 Known denials",
+		About: "A tenant whose bucket denies asks again and again, through Limiter.Allow on Redis. The floor loads an instant from a sync.Map " +
 			"by the tenant's name and compares it with the clock; the row below it also hashes the name, which everything does that keeps names out of Redis.",
 	}
 	limiter, err := openLimiter(l, scarce)
@@ -44,22 +45,22 @@ func measureDenials(l *lab) (*section, error) {
 	}
 	byWorkers := map[int]*spins{}
 	for _, workers := range []int{1, 2} {
-		r, err := l.spinAll(workers, l.cell, spinners)
+		r, err := l.spinAll(workers, l.Cell, spinners)
 		if err != nil {
 			return nil, err
 		}
 		byWorkers[workers] = r
-		s.tables = append(s.tables, r.table(goroutines(workers), nameLoadClock))
+		s.Tables = append(s.Tables, r.table(goroutines(workers), nameLoadClock))
 	}
 	two := byWorkers[2]
-	s.bars = []bar{
-		atMost("known denial to load and clock, two cores", two.ratio(nameDenied, nameLoadClock), 2).asGate(),
-		atMost("known denial without metrics to load and clock, two cores", two.ratio(nameDeniedMute, nameLoadClock), 2),
-		noAllocations("known denial", two.allocs(nameDenied)).asGate(),
-		atLeast("known denial, gain of a second core beside the floor's", ratioOf(gain(byWorkers, nameDenied), gain(byWorkers, nameLoadClock)), 0.8).asGate(),
+	s.Bars = []measure.Bar{
+		measure.AtMost("known denial to load and clock, two cores", two.ratio(nameDenied, nameLoadClock), 2).AsGate(),
+		measure.AtMost("known denial without metrics to load and clock, two cores", two.ratio(nameDeniedMute, nameLoadClock), 2),
+		measure.NoAllocations("known denial", two.allocs(nameDenied)).AsGate(),
+		measure.AtLeast("known denial, gain of a second core beside the floor's", measure.RatioOf(gain(byWorkers, nameDenied), gain(byWorkers, nameLoadClock)), 0.8).AsGate(),
 	}
-	s.notes = append(s.notes, "Two cores do "+factor(statOf(gain(byWorkers, nameDenied)))+" what one does; of the floor, "+
-		factor(statOf(gain(byWorkers, nameLoadClock)))+".")
+	s.Notes = append(s.Notes, "Two cores do "+measure.StatOf(gain(byWorkers, nameDenied)).Factor()+" what one does; of the floor, "+
+		measure.StatOf(gain(byWorkers, nameLoadClock)).Factor()+".")
 	return s, addFloods(l, s, limiter)
 }
 
@@ -111,10 +112,10 @@ func denialSpinners(l *lab, limiter, mute *sentinel.Limiter) ([]spinner, error) 
 // addFloods counts what floods of tenants who are all over quota are to Redis.
 // Each bucket need be asked about once a second, however often its tenant asks;
 // when the second is over, each goroutine may ask at the same moment.
-func addFloods(l *lab, s *section, limiter *sentinel.Limiter) error {
-	t := &table{
-		title:   "A flood by tenants who are over quota, 64 goroutines",
-		columns: []string{"", "checks a second", "script calls a second for each tenant"},
+func addFloods(l *lab, s *measure.Section, limiter *sentinel.Limiter) error {
+	t := &measure.Table{
+		Title:   "A flood by tenants who are over quota, 64 goroutines",
+		Columns: []string{"", "checks a second", "script calls a second for each tenant"},
 	}
 	const workers = 64
 	for _, tenants := range []int{1, 1000} {
@@ -123,12 +124,12 @@ func addFloods(l *lab, s *section, limiter *sentinel.Limiter) error {
 			return err
 		}
 		who := plural(tenants, "tenant")
-		calls := statOf(each(rounds, func(f flood) float64 { return f.calls / float64(tenants) }))
-		t.add(who, statOf(each(rounds, func(f flood) float64 { return f.checks })).text(), calls.text())
-		s.bars = append(s.bars, atMost("flood over quota by "+who+", script calls a second for each",
-			calls, 1.1*float64(tenants+workers)/float64(tenants)).in("").asGate())
+		calls := measure.StatOf(measure.Each(rounds, func(f flood) float64 { return f.calls / float64(tenants) }))
+		t.Add(who, measure.StatOf(measure.Each(rounds, func(f flood) float64 { return f.checks })).String(), calls.String())
+		s.Bars = append(s.Bars, measure.AtMost("flood over quota by "+who+", script calls a second for each",
+			calls, 1.1*float64(tenants+workers)/float64(tenants)).In("").AsGate())
 	}
-	s.tables = append(s.tables, t)
+	s.Tables = append(s.Tables, t)
 	return nil
 }
 
@@ -144,7 +145,7 @@ func (l *lab) flood(limiter *sentinel.Limiter, workers, tenants int) ([]flood, e
 	}
 	ld := load{workers: workers, keys: len(keys)}
 	take := func(ctx context.Context, i int) (bool, error) { return decide(ctx, keys[i]) }
-	results, err := interleave(pick(l, l.rounds, 1), 1, func(int) (flood, error) {
+	results, err := measure.Interleave(pick(l, l.Rounds, 1), 1, func(int) (flood, error) {
 		before, err := l.redis.scriptCalls(l.ctx)
 		if err != nil {
 			return flood{}, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const (
@@ -40,23 +41,23 @@ func stoppedServer(l *lab) (string, func(), error) { return l.redis.addr, func()
 // outcome is what the checks of one fault came to: those of crowds beside which
 // the machine was on time, and the longest of the others.
 type outcome struct {
-	latency     histogram
+	latency     measure.Histogram
 	reasons     map[sentinel.Reason]int
 	late        int // checks of crowds beside which the machine was late
 	longestLate time.Duration
 }
 
 // measureFailures is about the time of a check whose Redis does not answer.
-func measureFailures(l *lab) (*section, error) {
-	s := &section{
-		title: "7 Failure path",
-		about: fmt.Sprintf("The longest of many checks that meet a fault, with the default budget of %s. The breaker would spare nearly all of them the fault, "+
+func measureFailures(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "7 Failure path",
+		About: fmt.Sprintf("The longest of many checks that meet a fault, with the default budget of %s. The breaker would spare nearly all of them the fault, "+
 			"so each crowd of goroutines has a limiter of its own and every goroutine checks once, all at the same moment; one goroutine checks five times, "+
 			"then its breaker is open. Times are as the caller sees them.\n\nBeside each crowd, %d goroutines do nothing but sleep for the budget. Where one of them "+
 			"wakes more than %s late, the machine stood still or was busy with something else; these checks are counted apart, and others made instead. "+
 			"The bars are of those that remain.", budget, witnesses, tolerated),
 	}
-	t := &table{columns: []string{"fault", "goroutines", "checks", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "machine late: checks", "longest ms", "reasons"}}
+	t := &measure.Table{Columns: []string{"fault", "goroutines", "checks", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "machine late: checks", "longest ms", "reasons"}}
 	for _, f := range faults {
 		longest := time.Duration(0)
 		for _, workers := range []int{1, 64, 256} {
@@ -68,14 +69,14 @@ func measureFailures(l *lab) (*section, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", f.name, err)
 			}
-			longest = max(longest, o.latency.most)
-			t.add(f.name, fmt.Sprint(workers), fmt.Sprint(o.latency.n), millis(o.latency.quantile(0.5)), millis(o.latency.quantile(0.99)),
-				millis(o.latency.quantile(0.999)), millis(o.latency.most), fmt.Sprint(o.late), millis(o.longestLate), o.words())
+			longest = max(longest, o.latency.Longest())
+			t.Add(f.name, fmt.Sprint(workers), fmt.Sprint(o.latency.Count()), millis(o.latency.Quantile(0.5)), millis(o.latency.Quantile(0.99)),
+				millis(o.latency.Quantile(0.999)), millis(o.latency.Longest()), fmt.Sprint(o.late), millis(o.longestLate), o.words())
 		}
-		s.bars = append(s.bars, atMost(f.name+": longest check",
-			statOf([]float64{float64(longest) / 1e6}), float64(budget+f.slack)/1e6).in(" ms").asGate())
+		s.Bars = append(s.Bars, measure.AtMost(f.name+": longest check",
+			measure.StatOf([]float64{float64(longest) / 1e6}), float64(budget+f.slack)/1e6).In(" ms").AsGate())
 	}
-	s.tables = append(s.tables, t)
+	s.Tables = append(s.Tables, t)
 	return s, nil
 }
 
@@ -104,7 +105,7 @@ func (l *lab) meet(f fault, workers, checks int) (o *outcome, err error) {
 	if workers == 1 {
 		each = 5
 	}
-	for n := 0; n < checks; n = int(o.latency.n) {
+	for n := 0; n < checks; n = int(o.latency.Count()) {
 		if o.late > 2*checks {
 			return nil, fmt.Errorf("the machine was late beside %d checks and on time beside %d: measure while it is idle", o.late, n)
 		}
@@ -224,7 +225,7 @@ func crowdMeets(l *lab, limiter *sentinel.Limiter, workers, each int, o *outcome
 			o.longestLate = max(o.longestLate, r.took)
 			continue
 		}
-		o.latency.add(r.took)
+		o.latency.Add(r.took)
 		o.reasons[r.reason]++
 	}
 	return nil

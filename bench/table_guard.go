@@ -14,6 +14,7 @@ import (
 
 	sentinel "github.com/sentinelgo/sentinel/core"
 	"github.com/sentinelgo/sentinel/core/bucket"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const httprateWindow = time.Hour
@@ -26,10 +27,10 @@ const (
 )
 
 // measureGuard is about what a guard adds to a route, Redis left out.
-func measureGuard(l *lab) (*section, error) {
-	s := &section{
-		title: "5 Guard without Redis",
-		about: "One request, served again and again without a network, by one goroutine. The limiter keeps its buckets in memory://, so a guard here " +
+func measureGuard(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "5 Guard without Redis",
+		About: "One request, served again and again without a network, by one goroutine. The limiter keeps its buckets in memory://, so a guard here " +
 			"verifies the token, decides and sets headers. \"The guard\" is the guarded route less the bare route of the same framework, in the same round; " +
 			"without the store it is also less what " + nameStore + " costs. Of its allocations, those of Sentinel's own verify are left out, and those of " +
 			"a route with two middlewares that do nothing, for the framework makes them for anybody's. Sentinel's verify is a check at an endpoint that has no " +
@@ -41,15 +42,15 @@ func measureGuard(l *lab) (*section, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.spinAll(1, l.cell, spinners)
+	r, err := l.spinAll(1, l.Cell, spinners)
 	if err != nil {
 		return nil, err
 	}
-	s.tables = append(s.tables, r.table("", nameVerify), r.guards())
+	s.Tables = append(s.Tables, r.table("", nameVerify), r.guards())
 	for _, f := range frameworks {
-		s.bars = append(s.bars,
-			atMost("guard of "+f.name+" without the store to a bare verify", r.guardToVerify(f.name, true), 1.15),
-			atMost("guard of "+f.name+", allocations of ours beside the JWT's", r.allocsOfOurs(f.name, guarded(f.name)), 3).in(""))
+		s.Bars = append(s.Bars,
+			measure.AtMost("guard of "+f.name+" without the store to a bare verify", r.guardToVerify(f.name, true), 1.15),
+			measure.AtMost("guard of "+f.name+", allocations of ours beside the JWT's", r.allocsOfOurs(f.name, guarded(f.name)), 3).In(""))
 	}
 	return s, nil
 }
@@ -175,14 +176,14 @@ func (r *spins) guardCost(f string, withoutStore bool) []float64 {
 	return less(func(s spun) float64 { return s.perCall }, r.of(guarded(f)), without...)
 }
 
-func (r *spins) guardToVerify(f string, withoutStore bool) stat {
-	return ratioOf(r.guardCost(f, withoutStore), nanoseconds(r.of(nameVerify)))
+func (r *spins) guardToVerify(f string, withoutStore bool) measure.Stat {
+	return measure.RatioOf(r.guardCost(f, withoutStore), nanoseconds(r.of(nameVerify)))
 }
 
 // allocsOfOurs is what a guarded row of the framework allocates beside the
 // verification and what the framework does for any two middlewares.
-func (r *spins) allocsOfOurs(f, row string) stat {
-	return statOf(less(wholeAllocs, r.of(row), r.of(idle(f)), r.of(nameOurVerify)))
+func (r *spins) allocsOfOurs(f, row string) measure.Stat {
+	return measure.StatOf(less(wholeAllocs, r.of(row), r.of(idle(f)), r.of(nameOurVerify)))
 }
 
 // wholeAllocs leaves out what the runtime allocates by itself now and then.
@@ -190,9 +191,9 @@ func wholeAllocs(s spun) float64 { return math.Round(s.allocs) }
 
 // less is what of the rounds of a row is left without those of other rows.
 func less(of func(spun) float64, row []spun, without ...[]spun) []float64 {
-	left := each(row, of)
+	left := measure.Each(row, of)
 	for _, other := range without {
-		for i, v := range each(other, of) {
+		for i, v := range measure.Each(other, of) {
 			left[i] -= v
 		}
 	}
@@ -200,18 +201,18 @@ func less(of func(spun) float64, row []spun, without ...[]spun) []float64 {
 }
 
 // guards shows what each framework's guard adds.
-func (r *spins) guards() *table {
-	t := &table{title: "The guard alone", columns: []string{
+func (r *spins) guards() *measure.Table {
+	t := &measure.Table{Title: "The guard alone", Columns: []string{
 		"", "ns", "to a bare verify", "without the store",
 		"allocs of ours", "with headers", "denied", "the framework's",
 	}}
 	for _, f := range frameworks {
-		t.add(f.name, statOf(r.guardCost(f.name, false)).text(),
-			factor(r.guardToVerify(f.name, false)), factor(r.guardToVerify(f.name, true)),
-			number(r.allocsOfOurs(f.name, guarded(f.name)).median),
-			number(r.allocsOfOurs(f.name, headers(f.name)).median),
-			number(r.allocsOfOurs(f.name, denied(f.name)).median),
-			number(statOf(less(wholeAllocs, r.of(idle(f.name)), r.of(bare(f.name)))).median))
+		t.Add(f.name, measure.StatOf(r.guardCost(f.name, false)).String(),
+			r.guardToVerify(f.name, false).Factor(), r.guardToVerify(f.name, true).Factor(),
+			measure.Number(r.allocsOfOurs(f.name, guarded(f.name)).Median),
+			measure.Number(r.allocsOfOurs(f.name, headers(f.name)).Median),
+			measure.Number(r.allocsOfOurs(f.name, denied(f.name)).Median),
+			measure.Number(measure.StatOf(less(wholeAllocs, r.of(idle(f.name)), r.of(bare(f.name)))).Median))
 	}
 	return t
 }

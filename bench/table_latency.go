@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const (
@@ -18,10 +20,10 @@ const (
 
 // measureLatency is about what a guard does to the latency of a service that is
 // not saturated.
-func measureLatency(l *lab) (*section, error) {
-	s := &section{
-		title: "8 Latency at a fixed rate of arrivals",
-		about: fmt.Sprintf("An open loop over %d connections to a net/http service. Requests are due at instants that do not depend on the answers, "+
+func measureLatency(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "8 Latency at a fixed rate of arrivals",
+		About: fmt.Sprintf("An open loop over %d connections to a net/http service. Requests are due at instants that do not depend on the answers, "+
 			"spread as a Poisson process; a latency counts from the instant a request was due, so that a stall is charged to everyone who had to wait "+
 			"for it. Both services get the same rate, a part of what the guarded one can do at most.", openConnections),
 	}
@@ -40,12 +42,12 @@ func measureLatency(l *lab) (*section, error) {
 	if err != nil {
 		return nil, err
 	}
-	closed, err := l.grid(load{workers: openConnections, keys: uniformKeys, want: true}, l.cell, contestants[:2])
+	closed, err := l.grid(load{workers: openConnections, keys: uniformKeys, want: true}, l.Cell, contestants[:2])
 	if err != nil {
 		return nil, err
 	}
-	s.tables = append(s.tables, closed.table("Saturation, closed loop", nameUnguarded))
-	most := statOf(throughput(closed.of(nameGuarded))).median
+	s.Tables = append(s.Tables, closed.table("Saturation, closed loop", nameUnguarded))
+	most := measure.StatOf(throughput(closed.of(nameGuarded))).Median
 	for _, part := range []float64{0.5, 0.8} {
 		if err := l.addOpenLoop(s, contestants, most, part); err != nil {
 			return nil, err
@@ -72,10 +74,10 @@ func latencyContestants(l *lab, svc *service) (all []contestant, done func(), er
 	}, func() { doneA(); doneB() }, nil
 }
 
-func (l *lab) addOpenLoop(s *section, all []contestant, most, part float64) error {
+func (l *lab) addOpenLoop(s *measure.Section, all []contestant, most, part float64) error {
 	rate := most * part
-	d := pick(l, 5*l.cell, l.cell)
-	results, err := interleave(l.rounds, len(all), func(i int) (*histogram, error) {
+	d := pick(l, 5*l.Cell, l.Cell)
+	results, err := measure.Interleave(l.Rounds, len(all), func(i int) (*measure.Histogram, error) {
 		h, err := openLoop(l.ctx, rate, d, all[i].take)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", all[i].name, err)
@@ -85,39 +87,39 @@ func (l *lab) addOpenLoop(s *section, all []contestant, most, part float64) erro
 	if err != nil {
 		return err
 	}
-	t := &table{
-		title:   fmt.Sprintf("At %.0f %% of saturation: %.0f requests a second", 100*part, rate),
-		columns: []string{"", "p50 us", "p99 us", "p99.9 us", "p50", "p99", "p99.9 to unguarded"},
+	t := &measure.Table{
+		Title:   fmt.Sprintf("At %.0f %% of saturation: %.0f requests a second", 100*part, rate),
+		Columns: []string{"", "p50 us", "p99 us", "p99.9 us", "p50", "p99", "p99.9 to unguarded"},
 	}
 	for i, c := range all {
 		row, ratios := []string{c.name}, []string(nil)
 		for _, q := range []float64{0.5, 0.99, 0.999} {
-			of := func(h *histogram) float64 { return float64(h.quantile(q)) / 1e3 }
-			row = append(row, statOf(each(results[i], of)).text())
-			ratios = append(ratios, factor(ratioOf(each(results[i], of), each(results[0], of))))
+			of := func(h *measure.Histogram) float64 { return float64(h.Quantile(q)) / 1e3 }
+			row = append(row, measure.StatOf(measure.Each(results[i], of)).String())
+			ratios = append(ratios, measure.RatioOf(measure.Each(results[i], of), measure.Each(results[0], of)).Factor())
 		}
-		t.add(append(row, ratios...)...)
+		t.Add(append(row, ratios...)...)
 	}
-	s.tables = append(s.tables, t)
+	s.Tables = append(s.Tables, t)
 	return nil
 }
 
 // openLoop has requests fall due at the rate for d. A worker takes the next one
 // that is due; where all are busy it is late, and its latency says so.
-func openLoop(ctx context.Context, rate float64, d time.Duration, take taker) (*histogram, error) {
+func openLoop(ctx context.Context, rate float64, d time.Duration, take taker) (*measure.Histogram, error) {
 	due := make([]time.Duration, 0, int(rate*d.Seconds())+1)
 	for at := 0.0; at < d.Seconds(); at += rand.ExpFloat64() / rate {
 		due = append(due, time.Duration(at*float64(time.Second)))
 	}
 	var mu sync.Mutex
 	next := 0
-	total := &histogram{}
+	total := &measure.Histogram{}
 	var failed error
 	start := time.Now()
 	var done sync.WaitGroup
 	for range openConnections {
 		done.Go(func() {
-			var h histogram
+			var h measure.Histogram
 			rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 			var err error
 			for err == nil {
@@ -133,11 +135,11 @@ func openLoop(ctx context.Context, rate float64, d time.Duration, take taker) (*
 				if ok, err = take(ctx, rnd.IntN(uniformKeys)); err == nil && !ok {
 					err = errDenied("a request")
 				}
-				h.add(time.Since(start) - due[i])
+				h.Add(time.Since(start) - due[i])
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			total.merge(&h)
+			total.Merge(&h)
 			if err != nil {
 				failed, next = err, len(due)
 			}

@@ -3,13 +3,15 @@ package main
 import (
 	"runtime"
 	"strconv"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // measureMemory is about buckets that one process keeps for itself.
-func measureMemory(l *lab) (*section, error) {
-	s := &section{
-		title: "3 memory://",
-		about: "Buckets of one process, by key. x/time/rate, juju and uber are one limiter for each key in a sync.Map. " +
+func measureMemory(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "3 memory://",
+		About: "Buckets of one process, by key. x/time/rate, juju and uber are one limiter for each key in a sync.Map. " +
 			"\"" + nameTable + "\" is what memory:// keeps its buckets in, and what the peers are; the row below it is the whole of Limiter.Allow, " +
 			"which also hashes the tenant, makes a Decision and counts.",
 	}
@@ -36,14 +38,14 @@ func measureMemory(l *lab) (*section, error) {
 	}
 	for _, name := range []string{nameTable, nameMemory} {
 		what := name + ": "
-		s.bars = append(s.bars,
-			atMost(what+"hot allow to the fastest peer", hot.ratio(name, hot.fastest(peerNames(false)...)), 0.65),
-			atMost(what+"hot deny on two cores to the fastest peer", deny.ratio(name, deny.fastest(peerNames(true)...)), 0.3),
-			atMost(what+"100,000 keys on two cores to x/time/rate", wide.ratio(name, nameXTime), 0.65),
-			noAllocations(name, wide.allocs(name)),
+		s.Bars = append(s.Bars,
+			measure.AtMost(what+"hot allow to the fastest peer", hot.ratio(name, hot.fastest(peerNames(false)...)), 0.65),
+			measure.AtMost(what+"hot deny on two cores to the fastest peer", deny.ratio(name, deny.fastest(peerNames(true)...)), 0.3),
+			measure.AtMost(what+"100,000 keys on two cores to x/time/rate", wide.ratio(name, nameXTime), 0.65),
+			measure.NoAllocations(name, wide.allocs(name)),
 		)
 	}
-	s.bars[0] = s.bars[0].asGate() // of the bar's figures the hot allow is the gate
+	s.Bars[0] = s.Bars[0].AsGate() // of the bar's figures the hot allow is the gate
 	return s, addBytesPerKey(l, s)
 }
 
@@ -60,7 +62,7 @@ func peerNames(denying bool) []string {
 
 // memoryRound adds a table of all peers on the keys. Where the answer is to be
 // a denial, the buckets are emptied first.
-func (l *lab) memoryRound(s *section, title string, workers int, q quota, keys []string, want bool) (*spins, error) {
+func (l *lab) memoryRound(s *measure.Section, title string, workers int, q quota, keys []string, want bool) (*spins, error) {
 	var all []spinner
 	for _, p := range memoryPeers {
 		if p.paces && !want {
@@ -78,7 +80,7 @@ func (l *lab) memoryRound(s *section, title string, workers int, q quota, keys [
 		}
 		all = append(all, spinner{name: p.name, want: want, call: overKeys(decide, keys)})
 	}
-	r, err := l.spinAll(workers, l.cell, all)
+	r, err := l.spinAll(workers, l.Cell, all)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (l *lab) memoryRound(s *section, title string, workers int, q quota, keys [
 	if len(keys) == 1 {
 		base = r.fastest(peerNames(!want)...)
 	}
-	s.tables = append(s.tables, r.table(title, base))
+	s.Tables = append(s.Tables, r.table(title, base))
 	return r, nil
 }
 
@@ -104,9 +106,9 @@ func overKeys(decide func(string) bool, keys []string) func(w, i int) bool {
 	}
 }
 
-func addBytesPerKey(l *lab, s *section) error {
+func addBytesPerKey(l *lab, s *measure.Section) error {
 	n := pick(l, 1_000_000, 20_000)
-	t := &table{title: "Memory", columns: []string{"", "bytes per key at " + strconv.Itoa(n)}}
+	t := &measure.Table{Title: "Memory", Columns: []string{"", "bytes per key at " + strconv.Itoa(n)}}
 	for _, p := range memoryPeers {
 		before := heap()
 		decide, done, err := p.open(l, lasting)
@@ -121,10 +123,10 @@ func addBytesPerKey(l *lab, s *section) error {
 		after := heap()
 		runtime.KeepAlive(decide)
 		done()
-		t.add(p.name, number(float64(after-before)/float64(n)))
+		t.Add(p.name, measure.Number(float64(after-before)/float64(n)))
 	}
-	s.tables = append(s.tables, t)
-	s.notes = append(s.notes, "The bytes are those of the live heap, with the text of the key, after each key was used once. "+
+	s.Tables = append(s.Tables, t)
+	s.Notes = append(s.Notes, "The bytes are those of the live heap, with the text of the key, after each key was used once. "+
 		"Sentinel's keys are hashes of 64 characters with a prefix and the endpoint; the peers' are the 15 characters of the tenant. "+
 		"memory:// holds a million keys and drops only those that are full again; x/time/rate, juju and uber in a sync.Map drop none.")
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 const uniformKeys = 10_000
@@ -30,7 +31,7 @@ func (l *lab) grid(ld load, d time.Duration, all []contestant) (*grid, error) {
 		g.names = append(g.names, c.name)
 	}
 	var err error
-	g.cells, err = interleave(l.rounds, len(all), func(i int) (*cell, error) {
+	g.cells, err = measure.Interleave(l.Rounds, len(all), func(i int) (*cell, error) {
 		c, err := l.run(ld, d, all[i].take)
 		if err != nil {
 			return nil, fmt.Errorf("%s at %d goroutines: %w", all[i].name, ld.workers, err)
@@ -42,18 +43,18 @@ func (l *lab) grid(ld load, d time.Duration, all []contestant) (*grid, error) {
 
 func (g *grid) of(name string) []*cell { return g.cells[slices.Index(g.names, name)] }
 
-func throughput(cells []*cell) []float64 { return each(cells, (*cell).perSecond) }
+func throughput(cells []*cell) []float64 { return measure.Each(cells, (*cell).perSecond) }
 
 func quantileOf(cells []*cell, q float64) []float64 {
-	return each(cells, func(c *cell) float64 { return float64(c.latency.quantile(q)) / 1e3 })
+	return measure.Each(cells, func(c *cell) float64 { return float64(c.latency.Quantile(q)) / 1e3 })
 }
 
 func redisCPU(cells []*cell) []float64 {
-	return each(cells, func(c *cell) float64 { return c.per(c.redis) })
+	return measure.Each(cells, func(c *cell) float64 { return c.per(c.redis) })
 }
 
 func clientCPU(cells []*cell) []float64 {
-	return each(cells, func(c *cell) float64 { return c.per(c.client) })
+	return measure.Each(cells, func(c *cell) float64 { return c.per(c.client) })
 }
 
 // floor is the better of the two ways to send one bare EVALSHA per decision,
@@ -67,37 +68,37 @@ func (g *grid) tuned() string {
 
 func (g *grid) fastest(names ...string) string {
 	return slices.MaxFunc(names, func(a, b string) int {
-		return cmp.Compare(statOf(throughput(g.of(a))).median, statOf(throughput(g.of(b))).median)
+		return cmp.Compare(measure.StatOf(throughput(g.of(a))).Median, measure.StatOf(throughput(g.of(b))).Median)
 	})
 }
 
 // table shows the grid with ratios of throughput to each of the bases.
-func (g *grid) table(title string, bases ...string) *table {
-	t := &table{title: title, columns: []string{"", "k decisions/s"}}
+func (g *grid) table(title string, bases ...string) *measure.Table {
+	t := &measure.Table{Title: title, Columns: []string{"", "k decisions/s"}}
 	for _, b := range bases {
-		t.columns = append(t.columns, "to "+b)
+		t.Columns = append(t.Columns, "to "+b)
 	}
-	t.columns = append(t.columns, "p50 us", "p99 us", "CPU us here", "CPU us Redis", "allocs", "bytes")
+	t.Columns = append(t.Columns, "p50 us", "p99 us", "CPU us here", "CPU us Redis", "allocs", "bytes")
 	for i, name := range g.names {
 		cells := g.cells[i]
-		row := []string{name, statOf(each(cells, func(c *cell) float64 { return c.perSecond() / 1e3 })).text()}
+		row := []string{name, measure.StatOf(measure.Each(cells, func(c *cell) float64 { return c.perSecond() / 1e3 })).String()}
 		for _, b := range bases {
-			row = append(row, factor(ratioOf(throughput(cells), throughput(g.of(b)))))
+			row = append(row, measure.RatioOf(throughput(cells), throughput(g.of(b))).Factor())
 		}
 		row = append(row,
-			number(statOf(quantileOf(cells, 0.5)).median), statOf(quantileOf(cells, 0.99)).text(),
-			number(statOf(clientCPU(cells)).median), number(statOf(redisCPU(cells)).median),
-			number(statOf(each(cells, func(c *cell) float64 { return c.mallocs / c.decisions })).median),
-			number(statOf(each(cells, func(c *cell) float64 { return c.bytes / c.decisions })).median))
-		t.add(row...)
+			measure.Number(measure.StatOf(quantileOf(cells, 0.5)).Median), measure.StatOf(quantileOf(cells, 0.99)).String(),
+			measure.Number(measure.StatOf(clientCPU(cells)).Median), measure.Number(measure.StatOf(redisCPU(cells)).Median),
+			measure.Number(measure.StatOf(measure.Each(cells, func(c *cell) float64 { return c.mallocs / c.decisions })).Median),
+			measure.Number(measure.StatOf(measure.Each(cells, func(c *cell) float64 { return c.bytes / c.decisions })).Median))
+		t.Add(row...)
 	}
 	return t
 }
 
-func measureRedis(l *lab) (*section, error) {
-	s := &section{
-		title: "1 Redis",
-		about: fmt.Sprintf("A closed loop of goroutines, each taking one decision after another on %d keys drawn uniformly, all admitted. "+
+func measureRedis(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "1 Redis",
+		About: fmt.Sprintf("A closed loop of goroutines, each taking one decision after another on %d keys drawn uniformly, all admitted. "+
 			"The floor is the better of two ways to send one bare EVALSHA for each decision; its script is a token bucket with the same text state "+
 			"and nothing else. Tuned, a client has one connection and waits up to %s for company before it writes; the bars are against clients as they come, "+
 			"and the table says how far the best of all is. The CPU columns are microseconds of a decision, in this process, the loop included, and in Redis.", uniformKeys, flushDelay),
@@ -108,15 +109,15 @@ func measureRedis(l *lab) (*section, error) {
 		return nil, err
 	}
 	for _, workers := range []int{1, 8, 64, 256} {
-		g, err := l.grid(load{workers: workers, keys: uniformKeys, want: true}, l.cell, all)
+		g, err := l.grid(load{workers: workers, keys: uniformKeys, want: true}, l.Cell, all)
 		if err != nil {
 			return nil, err
 		}
 		floor := g.floor()
-		s.tables = append(s.tables, g.table(goroutines(workers), nameRedisRate, floor))
-		s.bars = append(s.bars, redisBars(g, workers, floor)...)
-		s.notes = append(s.notes, fmt.Sprintf("At %s, Sentinel does %s of the best floor that can be had, %s.",
-			goroutines(workers), factor(ratioOf(throughput(g.of(nameOurs)), throughput(g.of(g.tuned())))), g.tuned()))
+		s.Tables = append(s.Tables, g.table(goroutines(workers), nameRedisRate, floor))
+		s.Bars = append(s.Bars, redisBars(g, workers, floor)...)
+		s.Notes = append(s.Notes, fmt.Sprintf("At %s, Sentinel does %s of the best floor that can be had, %s.",
+			goroutines(workers), measure.RatioOf(throughput(g.of(nameOurs)), throughput(g.of(g.tuned()))).Factor(), g.tuned()))
 	}
 	if err := addSpecialCases(l, s, all); err != nil {
 		return nil, err
@@ -124,19 +125,19 @@ func measureRedis(l *lab) (*section, error) {
 	if l.profile != "" {
 		ours := pickContestants(all, nameOurs)[0]
 		err := profiled(l.profile, func() error {
-			_, err := l.run(load{workers: 64, keys: uniformKeys, want: true}, 5*l.cell, ours.take)
+			_, err := l.run(load{workers: 64, keys: uniformKeys, want: true}, 5*l.Cell, ours.take)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	harness, err := l.run(load{workers: 64, keys: uniformKeys, want: true}, l.cell,
+	harness, err := l.run(load{workers: 64, keys: uniformKeys, want: true}, l.Cell,
 		func(context.Context, int) (bool, error) { return true, nil })
 	if err != nil {
 		return nil, err
 	}
-	s.notes = append(s.notes, fmt.Sprintf("The loop's own share of the CPU here is %.2f us of a decision.", harness.per(harness.client)))
+	s.Notes = append(s.Notes, fmt.Sprintf("The loop's own share of the CPU here is %.2f us of a decision.", harness.per(harness.client)))
 	return s, nil
 }
 
@@ -160,58 +161,58 @@ func openRedisPeers(l *lab) (all []contestant, done func(), err error) {
 	return all, done, nil
 }
 
-func redisBars(g *grid, workers int, floor string) []bar {
+func redisBars(g *grid, workers int, floor string) []measure.Bar {
 	ours := g.of(nameOurs)
 	at := goroutines(workers) + ": "
-	toRate := ratioOf(throughput(ours), throughput(g.of(nameRedisRate)))
-	toFloor := ratioOf(throughput(ours), throughput(g.of(floor)))
+	toRate := measure.RatioOf(throughput(ours), throughput(g.of(nameRedisRate)))
+	toFloor := measure.RatioOf(throughput(ours), throughput(g.of(floor)))
 	switch workers {
 	case 1:
-		return []bar{atMost(at+"p50 to a bare EVALSHA on a go-redis pool",
-			ratioOf(quantileOf(ours, 0.5), quantileOf(g.of(nameBarePool), 0.5)), 1)}
+		return []measure.Bar{measure.AtMost(at+"p50 to a bare EVALSHA on a go-redis pool",
+			measure.RatioOf(quantileOf(ours, 0.5), quantileOf(g.of(nameBarePool), 0.5)), 1)}
 	case 8:
-		return []bar{atLeast(at+"throughput to the floor", toFloor, 0.9).aimingAt(1)}
+		return []measure.Bar{measure.AtLeast(at+"throughput to the floor", toFloor, 0.9).AimingAt(1)}
 	case 64:
-		return []bar{
-			atLeast(at+"throughput to redis_rate", toRate, 2.6).aimingAt(3.3).asGate(),
-			atLeast(at+"throughput to the floor", toFloor, 1.3).aimingAt(1.5),
-			atMost(at+"p99 to the floor's", ratioOf(quantileOf(ours, 0.99), quantileOf(g.of(floor), 0.99)), 0.75),
-			atMost(at+"CPU of Redis to the ancestor's script", ratioOf(redisCPU(ours), redisCPU(g.of(nameOldDuplex))), 0.6),
+		return []measure.Bar{
+			measure.AtLeast(at+"throughput to redis_rate", toRate, 2.6).AimingAt(3.3).AsGate(),
+			measure.AtLeast(at+"throughput to the floor", toFloor, 1.3).AimingAt(1.5),
+			measure.AtMost(at+"p99 to the floor's", measure.RatioOf(quantileOf(ours, 0.99), quantileOf(g.of(floor), 0.99)), 0.75),
+			measure.AtMost(at+"CPU of Redis to the ancestor's script", measure.RatioOf(redisCPU(ours), redisCPU(g.of(nameOldDuplex))), 0.6),
 		}
 	default:
-		return []bar{
-			atLeast(at+"throughput to redis_rate", toRate, 4).aimingAt(5).asGate(),
-			atLeast(at+"throughput to the floor", toFloor, 1.7),
+		return []measure.Bar{
+			measure.AtLeast(at+"throughput to redis_rate", toRate, 4).AimingAt(5).AsGate(),
+			measure.AtLeast(at+"throughput to the floor", toFloor, 1.7),
 		}
 	}
 }
 
 // addSpecialCases adds the loads that are not uniform: few keys, many policies,
 // two buckets for each decision.
-func addSpecialCases(l *lab, s *section, all []contestant) error {
+func addSpecialCases(l *lab, s *measure.Section, all []contestant) error {
 	limiter, err := openMany(l)
 	if err != nil {
 		return err
 	}
 	defer limiter.Close()
 	ld := load{workers: 64, keys: 4, want: true}
-	hot, err := l.grid(ld, l.cell, pickContestants(all, nameRedisRate, nameBareDuplex, nameBareRueidis, nameOldDuplex, nameOurs))
+	hot, err := l.grid(ld, l.Cell, pickContestants(all, nameRedisRate, nameBareDuplex, nameBareRueidis, nameOldDuplex, nameOurs))
 	if err != nil {
 		return err
 	}
-	s.tables = append(s.tables, hot.table("Four hot keys, 64 goroutines", nameRedisRate, hot.floor()))
+	s.Tables = append(s.Tables, hot.table("Four hot keys, 64 goroutines", nameRedisRate, hot.floor()))
 
 	ld.keys = uniformKeys
 	rows := pickContestants(all, nameRedisRate, nameBareDuplex, nameBareRueidis, nameOurs)
 	rows = append(rows, contestant{nameEight, eightPolicies(limiter)}, contestant{nameTwoKeys, twoKeys(limiter)},
 		contestant{nameTwice, twice(limiter)})
-	mixed, err := l.grid(ld, l.cell, rows)
+	mixed, err := l.grid(ld, l.Cell, rows)
 	if err != nil {
 		return err
 	}
-	s.tables = append(s.tables, mixed.table("Many policies, and two buckets in one decision, 64 goroutines", nameRedisRate, mixed.floor()))
-	s.notes = append(s.notes, "Two buckets in one call instead of two calls: "+
-		factor(ratioOf(throughput(mixed.of(nameTwoKeys)), throughput(mixed.of(nameTwice))))+" the throughput.")
+	s.Tables = append(s.Tables, mixed.table("Many policies, and two buckets in one decision, 64 goroutines", nameRedisRate, mixed.floor()))
+	s.Notes = append(s.Notes, "Two buckets in one call instead of two calls: "+
+		measure.RatioOf(throughput(mixed.of(nameTwoKeys)), throughput(mixed.of(nameTwice))).Factor()+" the throughput.")
 	return nil
 }
 

@@ -19,6 +19,7 @@ require (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp v0.1.0
 	github.com/sentinelgo/sentinel/core v0.1.0
 	github.com/sentinelgo/sentinel/lua v0.1.0
+	github.com/sentinelgo/sentinel/measure v0.1.0
 	github.com/sentinelgo/sentinel/sentinelotel v0.1.0
 	github.com/testcontainers/testcontainers-go v0.45.0
 	go.opentelemetry.io/otel/sdk v1.45.0
@@ -121,5 +122,6 @@ replace (
 	github.com/sentinelgo/sentinel/adapters/sentinelhttp => ../adapters/sentinelhttp
 	github.com/sentinelgo/sentinel/core => ../core
 	github.com/sentinelgo/sentinel/lua => ../lua
+	github.com/sentinelgo/sentinel/measure => ../measure
 	github.com/sentinelgo/sentinel/sentinelotel => ../sentinelotel
 )

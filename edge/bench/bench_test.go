@@ -2,92 +2,12 @@ package main
 
 import (
 	"bufio"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
-
-func TestHistogramBuckets(t *testing.T) {
-	t.Parallel()
-	for _, d := range []time.Duration{0, 1, 63, 64, 127, 128, 129, 1000, time.Microsecond, time.Millisecond, time.Second, time.Minute} {
-		i := bucketOf(d)
-		if upperOf(i) < d || i > 0 && upperOf(i-1) >= d {
-			t.Errorf("%d ns are in bucket %d, from %d to %d", d, i, upperOf(i-1)+1, upperOf(i))
-		}
-		if width := upperOf(i) - upperOf(max(i-1, 0)); float64(width) > float64(d)/64+1 {
-			t.Errorf("the bucket of %d ns is %d wide", d, width)
-		}
-	}
-	if got := bucketOf(time.Hour); got != buckets-1 {
-		t.Errorf("an hour is in bucket %d, want the last", got)
-	}
-}
-
-func TestHistogramQuantiles(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	var whole, a, b histogram
-	var values []time.Duration
-	for i := range 10_000 {
-		d := time.Duration(rnd.ExpFloat64() * 1e6)
-		values = append(values, d)
-		whole.add(d)
-		if i%3 == 0 {
-			a.add(d)
-		} else {
-			b.add(d)
-		}
-	}
-	a.merge(&b)
-	if a != whole {
-		t.Error("two halves merged are not the whole")
-	}
-	slices.Sort(values)
-	for _, q := range []float64{0, 0.5, 0.99, 0.999, 1} {
-		want := values[int(q*float64(len(values)-1))]
-		if got := whole.quantile(q); got < want || float64(got) > float64(want)*(1+1.0/64)+1 {
-			t.Errorf("quantile %v: %s, want %s", q, got, want)
-		}
-	}
-	if got := new(histogram).quantile(0.5); got != 0 {
-		t.Errorf("of nothing: %s", got)
-	}
-}
-
-func TestStat(t *testing.T) {
-	t.Parallel()
-	if got, want := statOf([]float64{5, 1, 3}), (stat{3, 1, 5}); got != want {
-		t.Errorf("%v, want %v", got, want)
-	}
-	// A slow round is slow for both.
-	if got, want := ratioOf([]float64{10, 2, 20}, []float64{5, 1, 10}), (stat{2, 2, 2}); got != want {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-func TestBars(t *testing.T) {
-	t.Parallel()
-	got := func(v float64) stat { return stat{v, v, v} }
-	for _, c := range []struct {
-		bar  bar
-		want string
-	}{
-		{atLeast("", got(0.85), 0.85), "PASS"},
-		{atLeast("", got(0.5), 1), "SHORT by 50 %"},
-		{atMost("", got(0.6), 0.6), "PASS"},
-		{atMost("", got(0.9), 0.6), "SHORT by 50 %"},
-		{atMost("", got(20), 2), "SHORT by a factor of 10.0"},
-		{noAllocations("", got(0.001)), "PASS"},
-		{noAllocations("", got(1)), "SHORT by a factor of 100.0"},
-	} {
-		if v := c.bar.verdict(); v != c.want {
-			t.Errorf("%+v: %q, want %q", c.bar, v, c.want)
-		}
-	}
-}
 
 func TestHeadsAreReadAsFarAsTheyMatter(t *testing.T) {
 	t.Parallel()
@@ -183,18 +103,5 @@ func TestTheBackendLooksAtWhatItGets(t *testing.T) {
 		if ok, err := w.exchange(t.Context(), &c.request); ok != c.ok || err != nil {
 			t.Errorf("%.40q: %t, %v", c.request.bytes, ok, err)
 		}
-	}
-}
-
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	if all, err := choose(""); err != nil || len(all) != len(experiments) {
-		t.Errorf("%d, %v", len(all), err)
-	}
-	if two, err := choose("slow,dead"); err != nil || len(two) != 2 || two[0].name != "slow" {
-		t.Errorf("%v, %v", two, err)
-	}
-	if _, err := choose("slow,nothing"); err == nil {
-		t.Error("an experiment that is not there was chosen")
 	}
 }

@@ -9,6 +9,7 @@ require (
 	github.com/labstack/echo/v4 v4.16.4
 	github.com/sentinelgo/sentinel/core v0.1.0
 	github.com/sentinelgo/sentinel/edge v0.1.0
+	github.com/sentinelgo/sentinel/measure v0.1.0
 	github.com/sony/gobreaker/v2 v2.4.0
 )
 
@@ -58,4 +59,5 @@ replace (
 	github.com/sentinelgo/sentinel/core => ../../core
 	github.com/sentinelgo/sentinel/edge => ..
 	github.com/sentinelgo/sentinel/lua => ../../lua
+	github.com/sentinelgo/sentinel/measure => ../../measure
 )

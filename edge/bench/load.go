@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // connections is how many a load has, each with one request at a time.
@@ -17,8 +19,8 @@ type cell struct {
 	answers float64 // that were those wanted
 	failed  float64 // others, of a request that tolerates them
 	wall    time.Duration
-	latency histogram     // of all
-	cpu     time.Duration // of the proxy
+	latency measure.Histogram // of all
+	cpu     time.Duration     // of the proxy
 }
 
 func (c *cell) perSecond() float64 { return c.answers / c.wall.Seconds() }
@@ -26,7 +28,7 @@ func (c *cell) perSecond() float64 { return c.answers / c.wall.Seconds() }
 // cost is the proxy's CPU-seconds for 1,000 requests.
 func (c *cell) cost() float64 { return 1000 * c.cpu.Seconds() / (c.answers + c.failed) }
 
-func (c *cell) millis(q float64) float64 { return c.latency.quantile(q).Seconds() * 1e3 }
+func (c *cell) millis(q float64) float64 { return c.latency.Quantile(q).Seconds() * 1e3 }
 
 // source says when a worker's next request is due, as a time since the start, and
 // false when there are no more. It is for one goroutine.
@@ -120,10 +122,10 @@ func drive(ctx context.Context, p *process, wires []*wire, r request, begin func
 		if workers[i].err != nil {
 			return nil, p.explain(workers[i].err)
 		}
-		c.latency.merge(&workers[i].latency)
+		c.latency.Merge(&workers[i].latency)
 		c.failed += float64(workers[i].failed)
 	}
-	c.answers = float64(c.latency.n) - c.failed
+	c.answers = float64(c.latency.Count()) - c.failed
 	after, err := p.cpu()
 	c.cpu = after - cpu
 	return c, err
@@ -131,7 +133,7 @@ func drive(ctx context.Context, p *process, wires []*wire, r request, begin func
 
 // worker is one connection's part of a load.
 type worker struct {
-	latency histogram
+	latency measure.Histogram
 	failed  int
 	err     error
 }
@@ -151,6 +153,6 @@ func (k *worker) run(ctx context.Context, w *wire, r *request, start time.Time, 
 		if !ok {
 			k.failed++
 		}
-		k.latency.add(time.Since(start) - due)
+		k.latency.Add(time.Since(start) - due)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // spinner is something that takes nanoseconds: too short to look at the clock
@@ -57,7 +59,7 @@ type spins struct {
 }
 
 func (l *lab) spinAll(spinners []spinner) (*spins, error) {
-	all, err := interleave(l.rounds, len(spinners), func(i int) (*spun, error) { return spin(spinners[i], l.cell/10) })
+	all, err := measure.Interleave(l.Rounds, len(spinners), func(i int) (*spun, error) { return spin(spinners[i], l.Cell/10) })
 	if err != nil {
 		return nil, err
 	}
@@ -77,27 +79,27 @@ func (r *spins) of(name string) []*spun {
 	return nil
 }
 
-func times(s []*spun) []float64 { return each(s, func(s *spun) float64 { return s.perCall }) }
+func times(s []*spun) []float64 { return measure.Each(s, func(s *spun) float64 { return s.perCall }) }
 
-func (r *spins) allocs(name string) stat {
-	return statOf(each(r.of(name), func(s *spun) float64 { return s.allocs }))
+func (r *spins) allocs(name string) measure.Stat {
+	return measure.StatOf(measure.Each(r.of(name), func(s *spun) float64 { return s.allocs }))
 }
 
 // ratio is the time of a to the least of others, in each round.
-func (r *spins) ratio(a string, others ...string) stat {
+func (r *spins) ratio(a string, others ...string) measure.Stat {
 	least := times(r.of(others[0]))
 	for _, o := range others[1:] {
 		for i, v := range times(r.of(o)) {
 			least[i] = min(least[i], v)
 		}
 	}
-	return ratioOf(times(r.of(a)), least)
+	return measure.RatioOf(times(r.of(a)), least)
 }
 
-func (r *spins) table(title string) *table {
-	t := &table{title: title, columns: []string{"", "ns", "allocations"}}
+func (r *spins) table(title string) *measure.Table {
+	t := &measure.Table{Title: title, Columns: []string{"", "ns", "allocations"}}
 	for _, name := range r.names {
-		t.add(name, statOf(times(r.of(name))).text(), r.allocs(name).text())
+		t.Add(name, measure.StatOf(times(r.of(name))).String(), r.allocs(name).String())
 	}
 	return t
 }

@@ -24,24 +24,25 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/limit"
 	"github.com/sentinelgo/sentinel/edge/internal/router"
 	"github.com/sentinelgo/sentinel/edge/internal/upstream"
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // measureParts is about the parts by themselves.
-func measureParts(l *lab) ([]*section, error) {
-	s := &section{
-		title: "7 The parts",
-		about: "One goroutine calls one part again and again, no network.",
+func measureParts(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "7 The parts",
+		About: "One goroutine calls one part again and again, no network.",
 	}
-	for _, part := range []func(*lab) (*table, []bar, error){
+	for _, part := range []func(*lab) (*measure.Table, []measure.Bar, error){
 		(*lab).routers, (*lab).limiters, (*lab).pools, (*lab).breakers,
 	} {
 		t, bars, err := part(l)
 		if err != nil {
 			return nil, err
 		}
-		s.tables, s.bars = append(s.tables, t), append(s.bars, bars...)
+		s.Tables, s.Bars = append(s.Tables, t), append(s.Bars, bars...)
 	}
-	return []*section{s}, nil
+	return s, nil
 }
 
 // routes are as a small service has them. httprouter refuses those of which one
@@ -60,7 +61,7 @@ const (
 // lookup finds the route of a path, and reports whether it is the right one.
 type lookup func(path, want string) bool
 
-func (l *lab) routers() (*table, []bar, error) {
+func (l *lab) routers() (*measure.Table, []measure.Bar, error) {
 	ours, err := ourRouter()
 	if err != nil {
 		return nil, nil, err
@@ -78,11 +79,11 @@ func (l *lab) routers() (*table, []bar, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.table("Routers: 13 routes. gin has no lookup of its own: it serves a request with a handler that does nothing"), []bar{
-		atMost("router, one parameter, to the faster of gin and echo", g.ratio("sentinel, one parameter", "gin, one parameter", "echo, one parameter"), 1).asGate(),
-		noAllocations("router, one parameter", g.allocs("sentinel, one parameter")).asGate(),
-		atMost("router, static, to httprouter", g.ratio("sentinel, static", "httprouter, static"), 0.7).asGate(),
-		noAllocations("router, static", g.allocs("sentinel, static")).asGate(),
+	return g.table("Routers: 13 routes. gin has no lookup of its own: it serves a request with a handler that does nothing"), []measure.Bar{
+		measure.AtMost("router, one parameter, to the faster of gin and echo", g.ratio("sentinel, one parameter", "gin, one parameter", "echo, one parameter"), 1).AsGate(),
+		measure.NoAllocations("router, one parameter", g.allocs("sentinel, one parameter")).AsGate(),
+		measure.AtMost("router, static, to httprouter", g.ratio("sentinel, static", "httprouter, static"), 0.7).AsGate(),
+		measure.NoAllocations("router, static", g.allocs("sentinel, static")).AsGate(),
 	}, nil
 }
 
@@ -162,7 +163,7 @@ func httpRouter() lookup {
 // clients is how many the limiters know.
 const clients = 10_000
 
-func (l *lab) limiters() (*table, []bar, error) {
+func (l *lab) limiters() (*measure.Table, []measure.Bar, error) {
 	const bare, ours = "a bare compare-and-swap with its reading of the clock", "sentinel: the client's key, lookup and take"
 	var word atomic.Int64
 	epoch := time.Now()
@@ -194,13 +195,13 @@ func (l *lab) limiters() (*table, []bar, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.table("Limiters"), []bar{
-		atMost("limiter, lookup and take, to "+bare, g.ratio(ours, bare), 3).asGate(),
-		noAllocations("limiter, lookup and take", g.allocs(ours)).asGate(),
+	return g.table("Limiters"), []measure.Bar{
+		measure.AtMost("limiter, lookup and take, to "+bare, g.ratio(ours, bare), 3).AsGate(),
+		measure.NoAllocations("limiter, lookup and take", g.allocs(ours)).AsGate(),
 	}, nil
 }
 
-func (l *lab) pools() (*table, []bar, error) {
+func (l *lab) pools() (*measure.Table, []measure.Bar, error) {
 	registry := upstream.NewRegistry(upstream.Options{})
 	defer registry.Close(l.ctx) //nolint:errcheck // there is nothing to wait for
 	const robin, two = "sentinel, round robin", "sentinel, power of two"
@@ -215,9 +216,9 @@ func (l *lab) pools() (*table, []bar, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.table("Balancers: three backends; choose one, count it in flight, and give it back. sentinel's asks health and breaker, too, and tells the breaker"), []bar{
-		atMost("balancer, round robin, to kratos", g.ratio(robin, kratosRobin), 1),
-		atMost("balancer, power of two, to kratos", g.ratio(two, kratosTwo), 1),
+	return g.table("Balancers: three backends; choose one, count it in flight, and give it back. sentinel's asks health and breaker, too, and tells the breaker"), []measure.Bar{
+		measure.AtMost("balancer, round robin, to kratos", g.ratio(robin, kratosRobin), 1),
+		measure.AtMost("balancer, power of two, to kratos", g.ratio(two, kratosTwo), 1),
 	}, nil
 }
 
@@ -262,7 +263,7 @@ func kratosPool(ctx context.Context, s selector.Selector) func() bool {
 	}
 }
 
-func (l *lab) breakers() (*table, []bar, error) {
+func (l *lab) breakers() (*measure.Table, []measure.Bar, error) {
 	const ours, theirs = "sentinel", "gobreaker"
 	b := breaker.New(breaker.Settings{Failures: 5, OpenFor: time.Second})
 	epoch := time.Now()
@@ -279,8 +280,8 @@ func (l *lab) breakers() (*table, []bar, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.table("Breakers: closed; one call that succeeds, with the clock read before and after it"), []bar{
-		atMost("breaker to gobreaker", g.ratio(ours, theirs), 1),
-		noAllocations("breaker", g.allocs(ours)),
+	return g.table("Breakers: closed; one call that succeeds, with the clock read before and after it"), []measure.Bar{
+		measure.AtMost("breaker to gobreaker", g.ratio(ours, theirs), 1),
+		measure.NoAllocations("breaker", g.allocs(ours)),
 	}, nil
 }

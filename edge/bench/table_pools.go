@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 func balances(c *contestant) bool { return c.balances }
@@ -21,10 +23,10 @@ var balancers = []struct{ path, name string }{
 }
 
 // measureSlow is about one backend of three that is slow.
-func measureSlow(l *lab) ([]*section, error) {
-	s := &section{
-		title: "3 One of three backends is 20 times slower",
-		about: fmt.Sprintf("A backend works on %d requests at once, %v each, the slow one %d times that; who comes meanwhile waits. A closed loop over %d connections.",
+func measureSlow(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "3 One of three backends is 20 times slower",
+		About: fmt.Sprintf("A backend works on %d requests at once, %v each, the slow one %d times that; who comes meanwhile waits. A closed loop over %d connections.",
 			workers, workTime, slowness, connections),
 	}
 	type entry struct {
@@ -38,105 +40,105 @@ func measureSlow(l *lab) ([]*section, error) {
 			all = append(all, entry{c, b.name, get(pathWork+b.path, small)})
 		}
 	}
-	cells, err := interleave(l.rounds, len(all), func(i int) (*cell, error) {
-		return closedLoop(l.ctx, all[i].process, all[i].request, l.cell/2)
+	cells, err := measure.Interleave(l.Rounds, len(all), func(i int) (*cell, error) {
+		return closedLoop(l.ctx, all[i].process, all[i].request, l.Cell/2)
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := &table{columns: []string{"", "req/s", "p50 ms", "p99 ms", "p99 to its round robin"}}
+	t := &measure.Table{Columns: []string{"", "req/s", "p50 ms", "p99 ms", "p99 to its round robin"}}
 	for i, e := range all {
 		robin := cells[i-i%len(balancers)]
-		ratio := ratioOf(p99s(cells[i]), p99s(robin))
-		t.add(e.name+": "+e.balancer, statOf(rates(cells[i])).text(),
-			statOf(each(cells[i], func(c *cell) float64 { return c.millis(0.5) })).text(), statOf(p99s(cells[i])).text(), factor(ratio))
+		ratio := measure.RatioOf(p99s(cells[i]), p99s(robin))
+		t.Add(e.name+": "+e.balancer, measure.StatOf(rates(cells[i])).String(),
+			measure.StatOf(measure.Each(cells[i], func(c *cell) float64 { return c.millis(0.5) })).String(), measure.StatOf(p99s(cells[i])).String(), ratio.Factor())
 		if e.name == nameSentinel && i%len(balancers) > 0 {
-			s.bars = append(s.bars, atMost("one slow backend: p99 of "+e.balancer+" to round robin's", ratio, 0.5).asGate())
+			s.Bars = append(s.Bars, measure.AtMost("one slow backend: p99 of "+e.balancer+" to round robin's", ratio, 0.5).AsGate())
 		}
 	}
-	s.tables = append(s.tables, t)
-	return []*section{s}, nil
+	s.Tables = append(s.Tables, t)
+	return s, nil
 }
 
 // measureDead is about one backend of three that refuses connections.
-func measureDead(l *lab) ([]*section, error) {
-	s := &section{
-		title: "4 One of three backends refuses connections",
-		about: "GET of 64 bytes, a closed loop as in section 1. Each asks another backend if one refuses; HAProxy and sentinel also check health.",
+func measureDead(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "4 One of three backends refuses connections",
+		About: "GET of 64 bytes, a closed loop as in section 1. Each asks another backend if one refuses; HAProxy and sentinel also check health.",
 	}
 	r := get(pathDead, small)
 	r.tolerant = true
-	g, err := l.measure(l.those(balances), r, l.cell/2)
+	g, err := l.measure(l.those(balances), r, l.Cell/2)
 	if err != nil {
 		return nil, err
 	}
-	s.tables = append(s.tables, g.counted("answers that are no 200"))
-	return []*section{s}, nil
+	s.Tables = append(s.Tables, g.counted("answers that are no 200"))
+	return s, nil
 }
 
 // counted is a table with how many answers were others than those wanted.
-func (g *grid) counted(others string) *table {
-	t := &table{columns: []string{"", "k req/s", "p99 ms", "CPU s per 1,000 requests", "answers", others}}
+func (g *grid) counted(others string) *measure.Table {
+	t := &measure.Table{Columns: []string{"", "k req/s", "p99 ms", "CPU s per 1,000 requests", "answers", others}}
 	for i, name := range g.names {
 		c := g.cells[i]
 		total := 0.0
 		for _, one := range c {
 			total += one.answers
 		}
-		t.add(name, statOf(each(rates(c), func(v float64) float64 { return v / 1e3 })).text(), statOf(p99s(c)).text(), statOf(costs(c)).fine(),
+		t.Add(name, measure.StatOf(measure.Each(rates(c), func(v float64) float64 { return v / 1e3 })).String(), measure.StatOf(p99s(c)).String(), fine(costs(c)),
 			fmt.Sprintf("%.0f", total), fmt.Sprintf("%.0f", failures(c)))
 	}
 	return t
 }
 
 // measureLimited is about clients that are over their quota.
-func measureLimited(l *lab) ([]*section, error) {
-	s := &section{
-		title: "5 Over the quota",
-		about: "Every request is one too many, and answered with 429. A closed loop as in section 1. What a quota lets through meanwhile is counted: nginx's is one a minute.",
+func measureLimited(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "5 Over the quota",
+		About: "Every request is one too many, and answered with 429. A closed loop as in section 1. What a quota lets through meanwhile is counted: nginx's is one a minute.",
 	}
 	r := get(pathLimited, nil)
 	r.status, r.tolerant = http.StatusTooManyRequests, true
-	g, err := l.measure(l.those(limits), r, l.cell/2)
+	g, err := l.measure(l.those(limits), r, l.Cell/2)
 	if err != nil {
 		return nil, err
 	}
-	s.tables = append(s.tables, g.counted("let through"))
-	return []*section{s}, nil
+	s.Tables = append(s.Tables, g.counted("let through"))
+	return s, nil
 }
 
 // swapsPerSecond is how often the configuration changes.
 const swapsPerSecond = 10
 
 // measureSwaps is about a configuration that changes all the time.
-func measureSwaps(l *lab) ([]*section, error) {
-	s := &section{
-		title: "6 Another configuration ten times a second",
-		about: "GET of 64 bytes, a closed loop as in section 1. The file is replaced and read again on SIGHUP; every answer is looked at, and every configuration is counted.",
+func measureSwaps(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "6 Another configuration ten times a second",
+		About: "GET of 64 bytes, a closed loop as in section 1. The file is replaced and read again on SIGHUP; every answer is looked at, and every configuration is counted.",
 	}
 	ours := l.named(nameSentinel)
 	names := []string{"sentinel", fmt.Sprintf("sentinel, %d configurations a second", swapsPerSecond)}
 	r := get(pathGet, small)
 	swaps := 0
-	cells, err := interleave(l.rounds, len(names), func(i int) (*cell, error) {
+	cells, err := measure.Interleave(l.Rounds, len(names), func(i int) (*cell, error) {
 		if i == 0 {
-			return closedLoop(l.ctx, ours.process, r, l.cell)
+			return closedLoop(l.ctx, ours.process, r, l.Cell)
 		}
-		c, n, err := l.whileSwapping(func() (*cell, error) { return closedLoop(l.ctx, ours.process, r, l.cell) })
+		c, n, err := l.whileSwapping(func() (*cell, error) { return closedLoop(l.ctx, ours.process, r, l.Cell) })
 		swaps += n
 		return c, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := &table{columns: []string{"", "k req/s", "to no swaps", "p99 ms", "CPU s per 1,000 requests", "swaps"}}
+	t := &measure.Table{Columns: []string{"", "k req/s", "to no swaps", "p99 ms", "CPU s per 1,000 requests", "swaps"}}
 	for i, name := range names {
 		n := []string{"0", strconv.Itoa(swaps)}[i]
-		t.add(name, statOf(each(rates(cells[i]), func(v float64) float64 { return v / 1e3 })).text(), factor(ratioOf(rates(cells[i]), rates(cells[0]))),
-			statOf(p99s(cells[i])).text(), statOf(costs(cells[i])).fine(), n)
+		t.Add(name, measure.StatOf(measure.Each(rates(cells[i]), func(v float64) float64 { return v / 1e3 })).String(), measure.RatioOf(rates(cells[i]), rates(cells[0])).Factor(),
+			measure.StatOf(p99s(cells[i])).String(), fine(costs(cells[i])), n)
 	}
-	s.tables = append(s.tables, t)
-	return []*section{s}, nil
+	s.Tables = append(s.Tables, t)
+	return s, nil
 }
 
 // whileSwapping runs f while sentinel gets one configuration after another, and

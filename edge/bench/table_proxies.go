@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // scenario is one kind of request.
@@ -32,7 +34,7 @@ type grid struct {
 
 // measure has contestants send a request in a closed loop.
 func (l *lab) measure(all []*contestant, r request, d time.Duration) (*grid, error) {
-	cells, err := interleave(l.rounds, len(all), func(i int) (*cell, error) { return closedLoop(l.ctx, all[i].process, r, d) })
+	cells, err := measure.Interleave(l.Rounds, len(all), func(i int) (*cell, error) { return closedLoop(l.ctx, all[i].process, r, d) })
 	if err != nil {
 		return nil, err
 	}
@@ -53,10 +55,10 @@ func (g *grid) of(name string) []*cell {
 	return nil
 }
 
-func rates(cells []*cell) []float64 { return each(cells, (*cell).perSecond) }
-func costs(cells []*cell) []float64 { return each(cells, (*cell).cost) }
+func rates(cells []*cell) []float64 { return measure.Each(cells, (*cell).perSecond) }
+func costs(cells []*cell) []float64 { return measure.Each(cells, (*cell).cost) }
 func p99s(cells []*cell) []float64 {
-	return each(cells, func(c *cell) float64 { return c.millis(0.99) })
+	return measure.Each(cells, func(c *cell) float64 { return c.millis(0.99) })
 }
 
 func failures(cells []*cell) float64 {
@@ -68,48 +70,51 @@ func failures(cells []*cell) float64 {
 }
 
 // table compares all with a bare handler and with a ReverseProxy.
-func (g *grid) table(title string) *table {
-	t := &table{title: title, columns: []string{"", "k req/s", "to the bare handler", "to ReverseProxy", "p50 ms", "p99 ms", "CPU s per 1,000 requests"}}
+func (g *grid) table(title string) *measure.Table {
+	t := &measure.Table{Title: title, Columns: []string{"", "k req/s", "to the bare handler", "to ReverseProxy", "p50 ms", "p99 ms", "CPU s per 1,000 requests"}}
 	for i, name := range g.names {
 		c := g.cells[i]
-		t.add(name, statOf(each(rates(c), func(v float64) float64 { return v / 1e3 })).text(),
-			factor(ratioOf(rates(c), rates(g.of(nameBare)))), factor(ratioOf(rates(c), rates(g.of(nameReverseProxy)))),
-			statOf(each(c, func(c *cell) float64 { return c.millis(0.5) })).text(), statOf(p99s(c)).text(), statOf(costs(c)).fine())
+		t.Add(name, measure.StatOf(measure.Each(rates(c), func(v float64) float64 { return v / 1e3 })).String(),
+			measure.RatioOf(rates(c), rates(g.of(nameBare))).Factor(), measure.RatioOf(rates(c), rates(g.of(nameReverseProxy))).Factor(),
+			measure.StatOf(measure.Each(c, func(c *cell) float64 { return c.millis(0.5) })).String(), measure.StatOf(p99s(c)).String(), fine(costs(c)))
 	}
 	return t
 }
 
-// fine is text for what is far below 1.
-func (s stat) fine() string { return fmt.Sprintf("%.3f (%.3f..%.3f)", s.median, s.least, s.most) }
+// fine is a Stat's text for what is far below 1.
+func fine(values []float64) string {
+	s := measure.StatOf(values)
+	return fmt.Sprintf("%.3f (%.3f..%.3f)", s.Median, s.Least, s.Most)
+}
 
 // measureProxies is about what a proxy can do at most, and what that costs.
-func measureProxies(l *lab) ([]*section, error) {
-	s := &section{
-		title: "1 Throughput and cost",
-		about: fmt.Sprintf("A closed loop over %d connections: each sends a request as soon as it has its answer. Latencies here are those of a saturated machine. "+
+func measureProxies(l *lab) (*measure.Section, error) {
+	s := &measure.Section{
+		Title: "1 Throughput and cost",
+		About: fmt.Sprintf("A closed loop over %d connections: each sends a request as soon as it has its answer. Latencies here are those of a saturated machine. "+
 			"sentinel routes, limits, balances, guards by breakers, would try again, and counts; the others do no more than they must. "+
 			"The CPU time is the proxy's own, of all its processes; without a proxy it is the backend's.", connections),
 	}
 	for _, sc := range scenarios() {
-		g, err := l.measure(l.contestants, sc.request, time.Duration(sc.part*float64(l.cell)))
+		g, err := l.measure(l.contestants, sc.request, time.Duration(sc.part*float64(l.Cell)))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", sc.name, err)
 		}
-		s.tables = append(s.tables, g.table(sc.name))
-		s.bars = append(s.bars, g.bars(sc)...)
+		s.Tables = append(s.Tables, g.table(sc.name))
+		s.Bars = append(s.Bars, g.bars(sc)...)
 	}
-	return []*section{s}, nil
+	return s, nil
 }
 
-func (g *grid) bars(sc scenario) []bar {
-	var bars []bar
+func (g *grid) bars(sc scenario) []measure.Bar {
+	var bars []measure.Bar
 	for _, rival := range []struct {
 		name  string
 		bound float64
 	}{{nameBare, 0.85}, {nameReverseProxy, 1}, {nameCaddy, 1.5}} {
 		if cells := g.of(rival.name); cells != nil {
-			b := atLeast(sc.name+": throughput to "+rival.name, ratioOf(rates(g.of(nameSentinel)), rates(cells)), rival.bound)
-			b.gate = sc.gate
+			b := measure.AtLeast(sc.name+": throughput to "+rival.name, measure.RatioOf(rates(g.of(nameSentinel)), rates(cells)), rival.bound)
+			b.Gate = sc.gate
 			bars = append(bars, b)
 		}
 	}

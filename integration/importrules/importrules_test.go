@@ -32,14 +32,16 @@ var (
 		"adapters/sentinelgrpc":  {"google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc"},
 	}
 	// neverPublished are modules that a user of core or of an adapter must not
-	// inherit: the test machinery and the peers of the benchmarks.
+	// inherit: the test machinery, what measures, and the peers of the benchmarks.
 	neverPublished = []string{
+		prefix + "measure",
 		"github.com/testcontainers", "github.com/docker", "github.com/moby",
 		"github.com/redis/rueidis", "github.com/go-redis/redis_rate", "github.com/ulule/limiter",
 		"github.com/throttled", "github.com/sethvargo/go-limiter", "github.com/mennanov/limiters",
 		"github.com/didip/tollbooth", "github.com/go-chi/httprate", "github.com/sony/gobreaker",
 	}
 	leaves      = []string{"integration", "examples", "bench"} // nothing imports them
+	measurers   = []string{"bench", "edge/bench", "integration"}
 	edgeControl = []string{"edge/cmd", "edge/proto", "edge/internal/control", "edge/internal/store"}
 	edgePolicy  = "edge/internal/policy" // and no other knows the library
 	edgeHeavy   = []string{"google.golang.org/grpc", "google.golang.org/protobuf", "modernc.org/sqlite", "database/sql"}
@@ -83,6 +85,12 @@ func forbidden(from, path string, test bool) string {
 	if test && from == to {
 		return "" // a test in a package of its own
 	}
+	if ours && in(to, "measure") {
+		if in(from, measurers...) {
+			return ""
+		}
+		return "only bench, edge/bench and integration import measure"
+	}
 	switch {
 	case from == "lua":
 		if path != "embed" && (!test || !standard(path)) {
@@ -111,6 +119,10 @@ func forbidden(from, path string, test bool) string {
 		}
 	case from == "sentinelotel":
 		return forbiddenToOtel(path, test)
+	case from == "measure":
+		if !standard(path) {
+			return "measure imports only the standard library"
+		}
 	case in(from, "edge"):
 		return forbiddenToEdge(from, path)
 	}
@@ -342,6 +354,19 @@ func TestRulesRefuse(t *testing.T) {
 		{from: "bench", imports: prefix + "integration/redistest", refused: true},
 		{from: "examples/worker", imports: prefix + "examples/quickstart", test: true},
 
+		{from: "bench", imports: prefix + "measure"},
+		{from: "edge/bench", imports: prefix + "measure"},
+		{from: "integration/proof", imports: prefix + "measure"},
+		{from: "measure", imports: "flag"},
+		{from: "measure", imports: prefix + "core", refused: true},
+		{from: "measure", imports: "github.com/redis/go-redis/v9", test: true, refused: true},
+		{from: "core", imports: prefix + "measure", test: true, refused: true},
+		{from: "adapters/sentinelgin", imports: prefix + "measure", test: true, refused: true},
+		{from: "sentineltest", imports: prefix + "measure", refused: true},
+		{from: "edge/internal/proxy", imports: prefix + "measure", test: true, refused: true},
+		{from: "edge/internal/control/measure", imports: prefix + "measure", refused: true},
+		{from: "examples/worker", imports: prefix + "measure", refused: true},
+
 		{from: "edge/internal/proxy", imports: prefix + "core/breaker"},
 		{from: "edge/internal/proxy", imports: prefix + "edge/internal/control", refused: true},
 		{from: "edge/internal/proxy", imports: "google.golang.org/grpc", refused: true},
@@ -381,6 +406,8 @@ func TestModFaults(t *testing.T) {
 		{"core", "github.com/redis/go-redis/v9", false},
 		{"core", "github.com/testcontainers/testcontainers-go", true},
 		{"core", "github.com/moby/moby/client", true},
+		{"sentinelctl", prefix + "measure", true},
+		{"bench", prefix + "measure", false},
 		{"core", "github.com/gin-gonic/gin", true},
 		{"adapters/sentinelgin", "github.com/gin-gonic/gin", false},
 		{"adapters/sentinelgin", "github.com/labstack/echo/v4", true},

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"strings"
-	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // libraries are the modules whose versions belong to the result.
@@ -27,26 +26,10 @@ func aboutRun(ctx context.Context, l *lab) []string {
 	return []string{
 		kind,
 		"",
-		"- " + time.Now().UTC().Format("2 January 2006"),
-		fmt.Sprintf("- %s, %d CPUs shared by the services, Redis and the proof, Linux %s", cpuModel(), runtime.NumCPU(), kernel()),
-		fmt.Sprintf("- %s, %s, %s", runtime.Version(), redisVersion(ctx), versions()),
+		"- " + measure.Today(),
+		"- " + measure.Machine("the services, Redis and the proof"),
+		fmt.Sprintf("- %s, %s, %s", runtime.Version(), redisVersion(ctx), measure.Versions(libraries)),
 	}
-}
-
-func versions() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "versions unknown"
-	}
-	found := map[string]string{}
-	for _, m := range info.Deps {
-		found[m.Path] = m.Version
-	}
-	var texts []string
-	for _, p := range libraries {
-		texts = append(texts, strings.TrimPrefix(p, "github.com/")+" "+found[p])
-	}
-	return strings.Join(texts, ", ")
 }
 
 // redisVersion is "Redis 7.0.15", as the server on the PATH calls itself.
@@ -61,25 +44,4 @@ func redisVersion(ctx context.Context) string {
 		}
 	}
 	return strings.TrimSpace(string(out))
-}
-
-func cpuModel() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
-
-func kernel() string {
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "of unknown version"
-	}
-	return strings.TrimSpace(string(text))
 }

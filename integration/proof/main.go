@@ -11,17 +11,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // chapter is one part of the proof. It returns an error only where it could not
@@ -69,20 +67,14 @@ func main() {
 		serveWorker(role)
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "proof:", err)
-		os.Exit(1)
-	}
+	measure.Main("proof", run)
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	l := &lab{log: os.Stderr}
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	flags.BoolVar(&l.short, "short", false, "fewer tries of everything")
-	only := flags.String("only", "", "comma-separated chapters to run, of: "+strings.Join(chapterNames(), ", "))
+	only := flags.String("only", "", "comma-separated chapters to run, of: "+measure.Names(chapters, nameOf))
 	match := flags.String("faults", "", "meet only the faults whose names match this regular expression")
 	file := flags.String("o", "", "also write the report to this Markdown file")
 	if err := flags.Parse(args); err != nil {
@@ -143,13 +135,7 @@ func (r *report) runAll(ctx context.Context, l *lab, chosen []chapter, out io.Wr
 	}
 }
 
-func chapterNames() []string {
-	names := make([]string, len(chapters))
-	for i, c := range chapters {
-		names[i] = c.name
-	}
-	return names
-}
+func nameOf(c chapter) string { return c.name }
 
 func choose(only string, short bool) ([]chapter, error) {
 	if only == "" {
@@ -157,13 +143,5 @@ func choose(only string, short bool) ([]chapter, error) {
 			return slices.Contains(apart, c.name) || short && slices.Contains(long, c.name)
 		}), nil
 	}
-	var chosen []chapter
-	for name := range strings.SplitSeq(only, ",") {
-		i := slices.Index(chapterNames(), name)
-		if i < 0 {
-			return nil, fmt.Errorf("-only: no chapter %q; there are %s", name, strings.Join(chapterNames(), ", "))
-		}
-		chosen = append(chosen, chapters[i])
-	}
-	return chosen, nil
+	return measure.Choose("chapter", only, chapters, nameOf)
 }

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/sentinelgo/sentinel/measure"
 )
 
 // report is the whole run, as it is printed and as it is written to the
@@ -66,7 +67,7 @@ func (p promise) row() []string {
 
 var promiseColumns = []string{"promise", "tries", "verdict", "measured"}
 
-// table is one table. The first column is text, the others are figures.
+// table is a measure.Table that a chapter fills.
 type table struct {
 	title   string
 	columns []string
@@ -75,71 +76,27 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
+func (t *table) measured() *measure.Table {
+	return &measure.Table{Title: t.title, Columns: t.columns, Rows: t.rows}
+}
+
 // promise adds what came of one promise.
 func (s *section) promise(p promise) { s.promises = append(s.promises, p) }
 
+// markdown has the promises behind the tables.
 func (s *section) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.title, s.about)
+	m := measure.Section{Title: s.title, About: s.about, Notes: s.notes, Took: s.took}
 	for _, t := range s.tables {
-		if t.title != "" {
-			fmt.Fprintf(&b, "\n### %s\n", t.title)
-		}
-		b.WriteString("\n" + t.markdown())
+		m.Tables = append(m.Tables, t.measured())
 	}
 	if len(s.promises) > 0 {
-		t := table{columns: promiseColumns}
+		t := &measure.Table{Columns: promiseColumns}
 		for _, p := range s.promises {
-			t.add(p.row()...)
+			t.Add(p.row()...)
 		}
-		b.WriteString("\n" + t.markdown())
+		m.Tables = append(m.Tables, t)
 	}
-	for _, n := range s.notes {
-		b.WriteString("\n" + n + "\n")
-	}
-	fmt.Fprintf(&b, "\nThis took %.0f s.\n", s.took.Seconds())
-	return b.String()
-}
-
-// markdown pads the columns, so that a terminal shows a table, too.
-func (t *table) markdown() string {
-	widths := make([]int, len(t.columns))
-	for i, c := range t.columns {
-		widths[i] = utf8.RuneCountInString(c)
-		for _, r := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell(r[i])))
-		}
-	}
-	var b strings.Builder
-	line := func(cells []string) {
-		for i, c := range cells {
-			c = cell(c)
-			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if i > 0 {
-				c, gap = gap+c, ""
-			}
-			b.WriteString("| " + c + gap + " ")
-		}
-		b.WriteString("|\n")
-	}
-	line(t.columns)
-	for i, w := range widths {
-		if i == 0 {
-			b.WriteString("| " + strings.Repeat("-", w) + " ")
-		} else {
-			b.WriteString("| " + strings.Repeat("-", w-1) + ": ")
-		}
-	}
-	b.WriteString("|\n")
-	for _, r := range t.rows {
-		line(r)
-	}
-	return b.String()
-}
-
-// cell keeps text from ending its cell or its row.
-func cell(text string) string {
-	return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text)
+	return m.Markdown()
 }
 
 func (r *report) head() string {
@@ -160,7 +117,7 @@ func (r *report) broken() int {
 
 // verdict is the number of promises in each section, and those that broke.
 func (r *report) verdict() string {
-	sum := table{columns: []string{"section", "promises", "held", "tries"}}
+	sum := measure.Table{Columns: []string{"section", "promises", "held", "tries"}}
 	var broken, unjudged, passed strings.Builder
 	for _, s := range r.sections {
 		held, tries := 0, 0
@@ -179,9 +136,9 @@ func (r *report) verdict() string {
 				p.list(&passed, s.title, p.passed)
 			}
 		}
-		sum.add(s.title, fmt.Sprint(len(s.promises)), fmt.Sprint(held), fmt.Sprint(tries))
+		sum.Add(s.title, fmt.Sprint(len(s.promises)), fmt.Sprint(held), fmt.Sprint(tries))
 	}
-	text := "\n## Verdict\n\n" + sum.markdown()
+	text := "\n## Verdict\n\n" + sum.Markdown()
 	if broken.Len() == 0 && unjudged.Len() == 0 && passed.Len() == 0 {
 		return text + "\nAll promises were held.\n"
 	}

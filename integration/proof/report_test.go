@@ -78,14 +78,6 @@ func TestBrokenPromises(t *testing.T) {
 	}
 }
 
-func TestCellsStayInTheirRow(t *testing.T) {
-	tab := &table{columns: []string{"a", "b"}}
-	tab.add("x|y", "1\n2")
-	if got := strings.Count(tab.markdown(), "\n"); got != 3 {
-		t.Errorf("%d lines, want 3:\n%s", got, tab.markdown())
-	}
-}
-
 func TestScope(t *testing.T) {
 	var order []string
 	err := within(t.Context(), func(s *scope) {

@@ -88,7 +88,7 @@ func run() error {
 
 // library reports whether users import the module in dir.
 func library(dir string) bool {
-	return !slices.Contains([]string{"bench", "edge", "examples", "integration", "sentinelctl"}, dir)
+	return !slices.Contains([]string{"bench", "edge", "edge/bench", "examples", "integration", "measure", "sentinelctl"}, filepath.ToSlash(dir))
 }
 
 // workspaceModules returns the folders of go.work.

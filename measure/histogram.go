@@ -1,14 +1,14 @@
-package main
+package measure
 
 import (
 	"math/bits"
 	"time"
 )
 
-// histogram counts durations in buckets that are at most 1/64 of their value
-// wide. The zero histogram is empty. It is not safe for concurrent use: each
+// Histogram counts durations in buckets that are at most 1/64 of their value
+// wide. The zero Histogram is empty. It is not safe for concurrent use: each
 // worker has its own, and they are merged.
-type histogram struct {
+type Histogram struct {
 	counts [buckets]uint64
 	n      uint64
 	most   time.Duration
@@ -19,13 +19,15 @@ const (
 	buckets = (40 - subBits) << subBits // to 2^39 ns, nine minutes
 )
 
-func (h *histogram) add(d time.Duration) {
+// Add counts d.
+func (h *Histogram) Add(d time.Duration) {
 	h.counts[bucketOf(d)]++
 	h.n++
 	h.most = max(h.most, d)
 }
 
-func (h *histogram) merge(o *histogram) {
+// Merge adds what o has counted.
+func (h *Histogram) Merge(o *Histogram) {
 	for i, c := range o.counts {
 		h.counts[i] += c
 	}
@@ -33,9 +35,15 @@ func (h *histogram) merge(o *histogram) {
 	h.most = max(h.most, o.most)
 }
 
-// quantile is the duration that the part q of all is not longer than, 0 if
+// Count is how many durations have been added.
+func (h *Histogram) Count() uint64 { return h.n }
+
+// Longest is the longest duration that has been added.
+func (h *Histogram) Longest() time.Duration { return h.most }
+
+// Quantile is the duration that the part q of all is not longer than, 0 if
 // there is none.
-func (h *histogram) quantile(q float64) time.Duration {
+func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.n == 0 {
 		return 0
 	}

@@ -1,0 +1,3 @@
+module github.com/sentinelgo/sentinel/measure
+
+go 1.26.0
