@@ -153,28 +153,35 @@ func TestMetricsInTheDocumentsExist(t *testing.T) {
 	}
 }
 
-// edgeMetrics returns the names of the edge's own metrics, from its code, which
-// nothing outside of the module can import.
-func edgeMetrics(t *testing.T) []string {
+// ownMetrics returns the names of the metrics of the edge or of its control plane, from
+// its code, which nothing outside of the module can import.
+func ownMetrics(t *testing.T, file string) []string {
 	t.Helper()
 	var names []string
-	for _, m := range edgeMetric.FindAllStringSubmatch(read(t, "edge/internal/observe/metrics.go"), -1) {
+	for _, m := range ownMetric.FindAllStringSubmatch(read(t, file), -1) {
 		names = append(names, m[1])
 	}
 	if len(names) < 10 {
-		t.Fatalf("only %d metrics of the edge", len(names))
+		t.Fatalf("only %d metrics in %s", len(names), file)
 	}
 	return names
 }
 
-var edgeMetric = regexp.MustCompile(`"(sentinel_edge_[a-z_]+)"`)
+var ownMetric = regexp.MustCompile(`"(sentinel_(?:edge|control)_[a-z_]+)"`)
 
-// The operators' page of the edge names each of its metrics.
+const (
+	edgeMetrics    = "edge/internal/observe/metrics.go"
+	controlMetrics = "edge/internal/control/metrics.go"
+)
+
+// The operators' pages name each metric of what they are about.
 func TestMetricsOfTheEdgeAreDocumented(t *testing.T) {
-	page := read(t, edgePage)
-	for _, name := range edgeMetrics(t) {
-		if !strings.Contains(page, "`"+name+"`") {
-			t.Errorf("%s does not name %s", edgePage, name)
+	for file, page := range map[string]string{edgeMetrics: edgePage, controlMetrics: controlPage} {
+		text := read(t, page)
+		for _, name := range ownMetrics(t, file) {
+			if !strings.Contains(text, "`"+name+"`") {
+				t.Errorf("%s does not name %s", page, name)
+			}
 		}
 	}
 }
@@ -188,7 +195,7 @@ type metricNames struct {
 func newMetricNames(t *testing.T) metricNames {
 	t.Helper()
 	m := metricNames{all: metrics(t), values: labelValues(t), known: map[string]bool{"instance": true, "le": true}}
-	for _, name := range edgeMetrics(t) {
+	for _, name := range append(ownMetrics(t, edgeMetrics), ownMetrics(t, controlMetrics)...) {
 		m.all[name] = nil
 	}
 	for _, labels := range m.all {

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sentinelgo/sentinel/edge/internal/operator"
@@ -35,6 +36,7 @@ func (s *Server) admin() http.Handler {
 		operator.Answer(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /v1/nodes", func(w http.ResponseWriter, _ *http.Request) { operator.Answer(w, http.StatusOK, s.Nodes()) })
 	mux.HandleFunc("GET /v1/versions", s.versions)
 	mux.HandleFunc("GET /v1/versions/{version}", s.version)
@@ -86,6 +88,7 @@ func (s *Server) write(pattern string, prepare func(*http.Request, []byte) (func
 	whole := pattern == "PUT /v1/config"
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.authorized(r) {
+			s.metrics.edits.WithLabelValues("unauthorized").Inc()
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			(&problem{Status: http.StatusUnauthorized, Detail: "a write needs the token, as Authorization: Bearer TOKEN"}).write(w)
 			return
@@ -176,7 +179,7 @@ func (s *Server) stored(r *http.Request) (store.Version, error) {
 		return store.Version{}, &problem{Status: http.StatusBadRequest, Detail: "a version is a number"}
 	}
 	v, err := s.store.Version(r.Context(), n)
-	s.noted(err)
+	s.failed(err)
 	return v, err
 }
 
@@ -188,6 +191,7 @@ func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all, err := s.store.History(r.Context(), before, int(limit))
+	s.failed(err)
 	if err != nil {
 		problemOf(err).write(w)
 		return
@@ -232,7 +236,9 @@ func (s *Server) versionDiff(w http.ResponseWriter, r *http.Request) {
 	}
 	var from store.Version
 	if n > 0 {
-		if from, err = s.store.Version(r.Context(), n); err != nil {
+		from, err = s.store.Version(r.Context(), n)
+		s.failed(err)
+		if err != nil {
 			problemOf(err).write(w)
 			return
 		}
@@ -318,17 +324,13 @@ func readRoutes(d *document, r *http.Request) (*yaml.Node, error) {
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	status, why := http.StatusOK, ""
 	if t := s.trouble.Load(); t != nil {
-		status, why = http.StatusServiceUnavailable, *t
-	}
-	var version int64
-	if c := s.current.Load(); c != nil {
-		version = c.version.Number
+		status, why = http.StatusServiceUnavailable, t.text
 	}
 	operator.Answer(w, status, struct {
 		Ready   bool   `json:"ready"`
 		Version int64  `json:"version"`
 		Why     string `json:"why,omitempty"`
-	}{status == http.StatusOK, version, why})
+	}{status == http.StatusOK, s.newest(), why})
 }
 
 // mostRefused is how many refusals the page tells in full.
@@ -356,10 +358,11 @@ func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
 		Versions              []store.Version
 	}{Build: s.options.Build, Epoch: s.store.Epoch(), Started: s.started, Nodes: s.Nodes()}
 	if t := s.trouble.Load(); t != nil {
-		view.Trouble = *t
+		view.Trouble = t.text
 	}
+	newest := int64(0)
 	if c := s.current.Load(); c != nil {
-		view.Current = &c.version
+		view.Current, newest = &c.version, c.version.Number
 	}
 	for _, n := range view.Nodes {
 		switch {
@@ -369,20 +372,22 @@ func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
 		default:
 			view.More++
 		}
-		if !n.Connected {
-			continue
-		}
-		view.Connected++
-		switch {
-		case view.Current == nil || n.Applied == view.Current.Number:
-		case n.Rejected == view.Current.Number:
+		switch n.state(newest) {
+		case nodeCurrent:
+			view.Connected++
+		case nodeRefusing:
+			view.Connected++
 			view.Refusing++
-		default:
+		case nodeBehind, nodeAhead:
+			view.Connected++
 			view.Behind++
+		case nodeGone:
 		}
 	}
 	var err error
-	if view.Versions, err = s.store.History(r.Context(), 0, 20); err != nil && view.Trouble == "" {
+	view.Versions, err = s.store.History(r.Context(), 0, 20)
+	s.failed(err)
+	if err != nil && view.Trouble == "" {
 		view.Trouble = err.Error()
 	}
 	var b bytes.Buffer

@@ -51,6 +51,32 @@ type NodeStatus struct {
 	Errors     []string  `json:"errors,omitempty"` // why
 }
 
+// nodeState is how a node is, in one word.
+type nodeState string
+
+const (
+	nodeCurrent  nodeState = "current"  // it has the newest version, or there is none
+	nodeBehind   nodeState = "behind"   // the newest was not answered yet
+	nodeRefusing nodeState = "refusing" // the newest
+	nodeAhead    nodeState = "ahead"    // it has a later version than there is, and keeps it
+	nodeGone     nodeState = "gone"     // it is not connected
+)
+
+// state is how the node is where newest is the newest version.
+func (n NodeStatus) state(newest int64) nodeState {
+	switch {
+	case !n.Connected:
+		return nodeGone
+	case n.Rejected == newest && newest > 0:
+		return nodeRefusing
+	case n.Applied == newest || newest == 0:
+		return nodeCurrent
+	case n.Applied > newest && n.Waiting == 0:
+		return nodeAhead
+	}
+	return nodeBehind
+}
+
 // wake tells the stream that there may be something new.
 func (n *node) wake() {
 	select {
@@ -83,6 +109,7 @@ func (s *Server) join(hello *pb.Hello, peer, certificate string) *node {
 		}
 	}
 	s.nodes[n.Instance] = n
+	s.metrics.streams.Inc()
 	return n
 }
 
@@ -136,6 +163,7 @@ func (s *Server) next(n *node) *pb.Snapshot {
 	}
 	n.nonce++
 	n.Waiting, n.SentAt = number, time.Now()
+	s.metrics.sent.Inc()
 	return &pb.Snapshot{Epoch: r.epoch, Version: number, Nonce: strconv.FormatInt(n.nonce, 10), Sha256: r.sum, Config: r.version.Content}
 }
 
@@ -149,16 +177,19 @@ func (s *Server) answered(n *node, m *pb.FromNode, sent *pb.Snapshot) bool {
 	now := time.Now()
 	switch {
 	case m.GetAck() != nil && m.GetAck().GetNonce() == sent.GetNonce():
+		s.metrics.answers.WithLabelValues("ack").Inc()
 		n.Applied, n.AppliedAt, n.epoch, n.sum = sent.GetVersion(), now, sent.GetEpoch(), sent.GetSha256()
 		n.Rejected, n.RejectedAt, n.Errors = 0, time.Time{}, nil
 	case m.GetNack() != nil && m.GetNack().GetNonce() == sent.GetNonce():
 		refusal := m.GetNack()
 		refusal.Version = sent.GetVersion()
+		s.metrics.answers.WithLabelValues("nack").Inc()
 		n.refused(refusal, sent.GetEpoch(), now)
 		s.log.Error("a node refuses a version", "node", n.Name, "version", n.Rejected, "errors", n.Errors)
 	default:
 		return false
 	}
+	s.metrics.answered.Observe(now.Sub(n.SentAt).Seconds())
 	n.Waiting = 0
 	return true
 }

@@ -36,9 +36,10 @@ type Server struct {
 	store   *store.Store
 	log     *slog.Logger
 	started time.Time
+	metrics *metrics
 
 	current atomic.Pointer[release] // nil: there is no version yet
-	trouble atomic.Pointer[string]  // of the store; nil: none
+	trouble atomic.Pointer[trouble] // of the store; nil: none
 
 	mu      sync.Mutex
 	nodes   map[string]*node // by instance
@@ -58,6 +59,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		panic("control: Options need Store, Logger and Token")
 	}
 	s := &Server{options: o, store: o.Store, log: o.Logger, started: time.Now(), nodes: make(map[string]*node), closing: make(chan struct{})}
+	s.metrics = newMetrics(s)
 	newest, err := s.store.Latest(ctx)
 	if err != nil {
 		return nil, err
@@ -102,36 +104,66 @@ func (s *Server) watch(ctx context.Context, every time.Duration) {
 
 func (s *Server) look(ctx context.Context) {
 	if s.trouble.Load() != nil {
-		s.noted(s.store.Probe(ctx))
+		s.wrote(s.store.Probe(ctx))
 	}
 	number, err := s.store.Newest(ctx)
 	if err != nil {
-		s.noted(err)
+		s.failed(err)
 		return
 	}
-	if now := s.current.Load(); number == 0 || now != nil && number <= now.version.Number {
+	if number <= s.newest() {
 		return
 	}
-	newest, err := s.store.Latest(ctx)
-	if err == nil {
-		s.publish(newest)
+	v, err := s.store.Latest(ctx)
+	if err != nil {
+		s.failed(err)
+		return
 	}
-	s.noted(err)
+	s.publish(v)
 }
 
-// noted remembers how the store is, by the outcome of what was done with it.
-func (s *Server) noted(err error) {
+// newest is the number of the version that is handed out, 0 if there is none.
+func (s *Server) newest() int64 {
+	if r := s.current.Load(); r != nil {
+		return r.version.Number
+	}
+	return 0
+}
+
+// trouble is why the store is not to be relied on.
+type trouble struct {
+	text string
+	// forGood is of a damaged file: that a page of it can be written mends no other.
+	forGood bool
+}
+
+// failed notes an error of the store, if err is one. That another process has it locked
+// passes.
+func (s *Server) failed(err error) {
 	switch {
-	case err == nil:
-		if old := s.trouble.Swap(nil); old != nil {
-			s.log.Info("the store works again")
-		}
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrBusy):
-	default:
-		text := err.Error()
-		if old := s.trouble.Swap(&text); old == nil || *old != text {
-			s.log.Error("the store fails; nodes keep what they have", "error", text)
-		}
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrNotFound):
+		return
+	}
+	s.metrics.failed(err)
+	old := s.trouble.Load()
+	if errors.Is(err, store.ErrBusy) || old != nil && old.forGood {
+		return
+	}
+	now := &trouble{err.Error(), errors.Is(err, store.ErrCorrupt)}
+	if s.trouble.Store(now); old == nil || old.text != now.text {
+		s.log.Error("the store fails; nodes keep what they have", "error", now.text)
+	}
+}
+
+// wrote notes what came of a write: one that has gone well ends the trouble. That
+// something can be read does not, for the disk may be full.
+func (s *Server) wrote(err error) {
+	if err != nil {
+		s.failed(err)
+		return
+	}
+	if old := s.trouble.Load(); old != nil && !old.forGood && s.trouble.CompareAndSwap(old, nil) {
+		s.log.Info("the store works again")
 	}
 }
 
@@ -160,18 +192,21 @@ func (s *Server) edit(ctx context.Context, e edit) (outcome, error) {
 	if e.dryRun {
 		return s.rehearse(ctx, e)
 	}
+	begun := time.Now()
 	v, appended, err := s.store.Append(ctx, func(newest store.Version) (store.Draft, error) {
 		content, err := e.content(newest)
 		return store.Draft{Content: content, Author: e.author, Comment: e.comment}, err
 	})
+	s.metrics.edited(begun, appended, err)
 	if _, refused := errors.AsType[*problem](err); refused {
 		return outcome{}, err
 	}
-	s.noted(err)
 	if err != nil {
+		s.failed(err)
 		return outcome{}, err
 	}
 	if appended {
+		s.wrote(nil)
 		s.publish(v)
 		s.log.Info("version", "version", v.Number, "sha256", v.SHA256, "author", v.Author, "comment", v.Comment)
 	}
@@ -181,6 +216,7 @@ func (s *Server) edit(ctx context.Context, e edit) (outcome, error) {
 // rehearse is edit up to the write.
 func (s *Server) rehearse(ctx context.Context, e edit) (outcome, error) {
 	newest, err := s.store.Latest(ctx)
+	s.failed(err)
 	if err != nil {
 		return outcome{}, err
 	}
