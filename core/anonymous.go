@@ -1,6 +1,7 @@
 package sentinel
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -152,6 +153,13 @@ func unquote(value string) string {
 		return value[1 : len(value)-1]
 	}
 	return value
+}
+
+// PeerIdentity returns as whom a socket peer, "ip:port" or "ip", counts at anonymous
+// endpoints, anon:ip:ADDRESS, for [Policy.RedisKey] and for tools: an IPv6 address is
+// cut to ipv6_prefix, and what is no address is anon:ip:unknown.
+func (a App) PeerIdentity(peer string) string {
+	return string(appendPeer([]byte(peerIdentityPrefix), peer, cmp.Or(a.IPv6Prefix, defaultIPv6Prefix)))
 }
 
 // appendPeer appends the name of a socket peer, "ip:port" or "ip", an IPv6

@@ -197,7 +197,7 @@ func TestPeerIdentity(t *testing.T) {
 		{"2001:db8::1/64", 64, "unknown"},
 		{"2001:db8::1", 129, "unknown"},
 	} {
-		if got := peerIdentityOf(c.peer, c.prefix); got != "anon:ip:"+c.want {
+		if got := (App{IPv6Prefix: c.prefix}).PeerIdentity(c.peer); got != "anon:ip:"+c.want {
 			t.Errorf("%q, /%d: %q, want %q", c.peer, c.prefix, got, "anon:ip:"+c.want)
 		}
 	}
@@ -261,5 +261,5 @@ func FuzzPeer(f *testing.F) {
 }
 
 func peerIdentityOf(peer string, prefix int) string {
-	return string(appendPeer([]byte(peerIdentityPrefix), peer, prefix))
+	return App{IPv6Prefix: prefix}.PeerIdentity(peer)
 }

@@ -124,24 +124,28 @@ func (s *simulation) result() simulated {
 // tally is what happened in one column of a chart.
 type tally struct{ requests, denied int }
 
-// columns counts the requests by time, for all together and for each stream.
-func (s *simulation) columns(n int) (all []tally, of map[*stream][]tally) {
-	all, of = make([]tally, n), make(map[*stream][]tally, len(s.streams))
+// columns counts the requests by time, for all together and for each stream that
+// is shown: a log may have millions.
+func (s *simulation) columns(n int, shown []*stream) (all []tally, of map[*stream][]tally) {
+	all, of = make([]tally, n), make(map[*stream][]tally, len(shown))
+	for _, st := range shown {
+		of[st] = make([]tally, n)
+	}
 	for _, r := range s.requests {
 		i := int(min(float64(r.at-s.from)/float64(s.to-s.from)*float64(n), float64(n-1)))
-		mine := of[r.stream]
-		if mine == nil {
-			mine = make([]tally, n)
-			of[r.stream] = mine
-		}
-		for _, t := range []*tally{&all[i], &mine[i]} {
-			t.requests++
-			if r.denied {
-				t.denied++
-			}
+		all[i].count(r.denied)
+		if mine := of[r.stream]; mine != nil {
+			mine[i].count(r.denied)
 		}
 	}
 	return all, of
+}
+
+func (t *tally) count(denied bool) {
+	t.requests++
+	if denied {
+		t.denied++
+	}
 }
 
 // chartColumns is how wide the chart on the terminal is.
@@ -149,10 +153,10 @@ const chartColumns = 60
 
 // chart has a row for each tenant, and a column for each piece of the time.
 func (s *simulation) chart(top int) string {
-	_, of := s.columns(chartColumns)
 	width := 0
 	streams := s.worst()
 	streams = streams[:min(top, len(streams))]
+	_, of := s.columns(chartColumns, streams)
 	for _, st := range streams {
 		width = max(width, len([]rune(s.label(st))))
 	}

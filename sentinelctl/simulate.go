@@ -218,6 +218,9 @@ func (c *cli) simulate(fs *flag.FlagSet, args []string) int {
 	}
 	s := newSimulation(f.cfg)
 	s.candidate = o.candidate
+	if o.top < 0 {
+		return c.usage("-top must not be negative")
+	}
 	if err := c.feed(s, f, o); err != nil {
 		return c.usage("%v", err)
 	}
@@ -277,7 +280,11 @@ func (s *simulation) describe(o simulateFlags) error {
 	}
 	s.to = t.length.Microseconds()
 	for i := range t.tenants {
-		t.each(i, func(at int64) { err = errors.Join(err, s.add(at, o.endpoint, fmt.Sprintf("t%d", i+1))) })
+		t.each(i, func(at int64) {
+			if err == nil {
+				err = s.add(at, o.endpoint, fmt.Sprintf("t%d", i+1))
+			}
+		})
 	}
 	s.described = fmt.Sprintf("%s at %s each, %s", plural(t.tenants, "tenant"), perTime(rate), o.pattern)
 	if t.burst > 0 {
@@ -326,10 +333,23 @@ func (c *cli) feedLog(s *simulation, o simulateFlags) error {
 // whose is the tenant of a log's line, or the address where that is counted.
 func (s *simulation) whose(e entry, endpoint, from string) string {
 	switch {
+	case s.cfg.Policies[endpoint].Identity == sentinel.Anonymous && e.peer != "":
+		return s.address(e.peer)
 	case s.cfg.Policies[endpoint].Identity == sentinel.Anonymous, from == "host" && e.endpoint == "":
 		return e.peer
 	default:
 		return e.tenant
+	}
+}
+
+// address is a client's address as the limiter counts it. A log may have the names
+// of hosts instead, which are taken as they are.
+func (s *simulation) address(peer string) string {
+	switch identity := s.cfg.App.PeerIdentity(peer); identity {
+	case s.cfg.App.PeerIdentity(""): // of no address
+		return peer
+	default:
+		return strings.TrimPrefix(identity, "anon:ip:")
 	}
 }
 

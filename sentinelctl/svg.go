@@ -26,9 +26,9 @@ const (
 // svg draws the requests of all over the time, admitted and denied, and below it
 // a row for each tenant: where it asked, and what share was denied.
 func (s *simulation) svg(top int) string {
-	all, of := s.columns(svgColumns)
 	streams := s.worst()
 	streams = streams[:min(top, len(streams))]
+	all, of := s.columns(svgColumns, streams)
 	rows := svgTop + svgHigh + 62
 	bottom := rows + len(streams)*(rowHigh+rowGap)
 	var d drawing

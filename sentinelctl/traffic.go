@@ -40,6 +40,8 @@ func (t traffic) check() error {
 	switch expected := float64(t.tenants) * (float64(t.burst) + t.rate*t.length.Seconds()); {
 	case t.tenants < 1:
 		return errors.New("-tenants must be at least 1")
+	case t.tenants > maxRequests:
+		return fmt.Errorf("at most %s tenants are simulated", grouped(maxRequests))
 	case t.burst < 0:
 		return errors.New("-burst must not be negative")
 	case t.length <= 0:
