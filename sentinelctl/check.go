@@ -231,8 +231,8 @@ func (w *warner) changed(old *sentinel.Config) {
 			w.raised(path, &was, &p)
 		case p.Version < was.Version:
 			w.add("version-back", path+".policy_version", "lowered from %d to %d: buckets of the old version come back as they were; raise it instead", was.Version, p.Version)
-		case p.Identity != was.Identity || !slices.EqualFunc(limitsOf(p), limitsOf(was), sameKind):
-			w.add("version-kept", path+".policy_version", "raise it: algorithm, window, identity or the list of limits has changed, and the buckets that are there would be read by other rules")
+		case p.Identity != was.Identity || !sameKinds(limitsOf(p), limitsOf(was)):
+			w.add("version-kept", path+".policy_version", "raise it: algorithm, window, identity or the order of limits has changed, and the buckets that are there would be read by other rules")
 		}
 	}
 }
@@ -256,5 +256,9 @@ func (w *warner) raised(path string, was, p *sentinel.Policy) {
 	}
 }
 
-// sameKind reports whether a bucket of one limit can be read by the other.
-func sameKind(a, b sentinel.Quota) bool { return a.Algorithm == b.Algorithm && a.Window == b.Window }
+// sameKinds reports whether the buckets of one list of limits can be read by the
+// other. One that is longer or shorter has more keys, or fewer.
+func sameKinds(a, b []sentinel.Quota) bool {
+	n := min(len(a), len(b))
+	return slices.EqualFunc(a[:n], b[:n], func(a, b sentinel.Quota) bool { return a.Algorithm == b.Algorithm && a.Window == b.Window })
+}
