@@ -129,7 +129,7 @@ func (a *attempt) request() *http.Request {
 	out := x.r.WithContext(httptrace.WithClientTrace(a.ctx, &a.trace))
 	out.URL = targetAt(x.r, x.record.Path, backend)
 	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
-	out.Header = requestHeader(x.r, x.peer, x.believed, x.record.ID, x.upgrade)
+	out.Header = requestHeader(x.r, x.peer, x.claimed(), x.record.ID, x.upgrade)
 	out.RequestURI, out.Close, out.GetBody = "", false, nil
 	if x.route.RewriteHost {
 		out.Host = ""

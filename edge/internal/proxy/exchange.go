@@ -54,6 +54,15 @@ func (h *Handler) exchange(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
+// claimed is who has sent the request by the word of a trusted peer; the zero Addr if the
+// peer is none.
+func (x *exchange) claimed() netip.Addr {
+	if !x.believed {
+		return netip.Addr{}
+	}
+	return x.record.Client
+}
+
 // serve decides and answers.
 func (x *exchange) serve() {
 	if refused, ok := wire.Refused(x.r); ok {

@@ -23,15 +23,17 @@ func hopByHop(key string) bool {
 	return false
 }
 
-// forwarding reports whether a field of a request tells of the proxies before us.
+// forwarding reports whether a field of a request tells of the proxies before us, in a
+// way that those we trust know.
 func forwarding(key string) bool {
-	return key == "Forwarded" || key == "X-Real-Ip" || strings.HasPrefix(key, "X-Forwarded-")
+	return strings.HasPrefix(key, "X-Forwarded-")
 }
 
-// rebuilt reports whether we write a field of a request ourselves.
+// rebuilt reports whether we write a field of a request ourselves, or nobody does: Forwarded
+// says what X-Forwarded-For does, and few of those whom we trust for that mind it.
 func rebuilt(key string) bool {
 	switch key {
-	case "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Request-Id", "Via", "User-Agent", "Expect":
+	case "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-Ip", "Forwarded", "X-Request-Id", "Via", "User-Agent", "Expect":
 		return true
 	}
 	return false
@@ -85,8 +87,10 @@ func (o *outgoing) set(key, value string) {
 
 // requestHeader is the header that a backend gets. It shares the values of the
 // client's, and never changes those. upgrade is the protocol to ask for, "" for
-// none; believe is whether the peer's word on forwarding counts.
-func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade string) http.Header {
+// none. client is who has sent the request, as far as the peer's word on forwarding
+// counts; the zero Addr: it does not.
+func requestHeader(r *http.Request, peer, client netip.Addr, id, upgrade string) http.Header {
+	believe := client.IsValid()
 	h := outgoing{make(http.Header, len(r.Header)+6), make([]string, 0, 8)}
 	own := listedBy(r.Header["Connection"])
 	for key, values := range r.Header {
@@ -96,12 +100,20 @@ func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade s
 			h.Header[key] = values
 		}
 	}
-	if hasToken(r.Header["Te"], "trailers") {
+	trailers := hasToken(r.Header["Te"], "trailers")
+	if trailers {
 		h.set("Te", "trailers")
 	}
 	if upgrade != "" {
-		h.set("Connection", "Upgrade")
 		h.set("Upgrade", upgrade)
+	}
+	switch {
+	case trailers && upgrade != "":
+		h.set("Connection", "Upgrade, TE")
+	case upgrade != "":
+		h.set("Connection", "Upgrade")
+	case trailers:
+		h.set("Connection", "TE")
 	}
 	if agent, ok := r.Header["User-Agent"]; ok {
 		h.Header["User-Agent"] = agent
@@ -115,6 +127,9 @@ func requestHeader(r *http.Request, peer netip.Addr, believe bool, id, upgrade s
 	h.set("Via", via(r.ProtoMajor, r.ProtoMinor))
 	if before := r.Header["Via"]; len(before) > 0 {
 		h.Header["Via"] = append(slices.Clip(before), h.Header["Via"]...)
+	}
+	if believe && r.Header["X-Real-Ip"] != nil {
+		h.set("X-Real-Ip", client.String())
 	}
 	h.tellForwarding(r, peer, believe)
 	return h.Header

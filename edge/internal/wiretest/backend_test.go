@@ -206,9 +206,19 @@ func audit(m *message) string {
 	if len(values(m.header, "Expect")) > 0 && m.length == 0 && !m.chunked {
 		return "Expect is for no body"
 	}
-	connection, upgrade := values(m.header, "Connection"), values(m.header, "Upgrade")
-	if len(connection)+len(upgrade) > 0 && (len(connection) != 1 || len(upgrade) != 1 || connection[0] != "Upgrade" || !strings.EqualFold(upgrade[0], "websocket")) {
-		return "Connection is for another than a WebSocket"
+	upgrade := values(m.header, "Upgrade")
+	if len(upgrade) > 1 || len(upgrade) == 1 && !strings.EqualFold(upgrade[0], "websocket") {
+		return "Upgrade is for another than a WebSocket"
+	}
+	var own []string // RFC 9110, 7.6.1 and 10.1.4
+	if len(upgrade) > 0 {
+		own = append(own, "Upgrade")
+	}
+	if len(values(m.header, "TE")) > 0 {
+		own = append(own, "TE")
+	}
+	if got := strings.Join(values(m.header, "Connection"), ", "); got != strings.Join(own, ", ") {
+		return "Connection names another than what is for it"
 	}
 	return ""
 }

@@ -145,7 +145,9 @@ func TestTheBackendSeesWhatItMustNot(t *testing.T) {
 	for raw, want := range map[string]string{
 		ok:                                 "",
 		ok + "x":                           "before its answer",
-		with("Connection: close"):          "another than a WebSocket",
+		with("Connection: close"):          "another than what is for it",
+		with("TE: trailers"):               "another than what is for it",
+		with("Upgrade: h2c"):               "another than a WebSocket",
 		with("X_A: b"):                     "a name has _",
 		with("TE: gzip"):                   "TE is more",
 		with("X-Request-Id: 2"):            "X-Request-Id",
