@@ -63,9 +63,29 @@ func (n *node) enforce(ctx context.Context, cfg *config.Config, version int64, s
 		go func() { // requests that have begun by it may still ask for a backend
 			<-old.snapshot.Unused()
 			old.snapshot.Backends.Release()
+			n.forget()
 		}()
 	}
 	return nil
+}
+
+// forget drops the metrics of what is in no configuration any more.
+func (n *node) forget() {
+	n.changing.Lock() // so that nothing comes into force meanwhile
+	defer n.changing.Unlock()
+	a := n.current.Load()
+	names := observe.Names{Routes: map[string]bool{}, Limits: map[string]bool{}, Backends: map[string]bool{}, Breakers: map[string]bool{}}
+	for _, r := range a.config.Routes {
+		names.Routes[r.Path] = true
+		if r.RateLimit != nil {
+			names.Limits[r.RateLimit.ID] = true
+		}
+	}
+	for _, b := range a.snapshot.Backends.Status() {
+		names.Backends[b.Backend] = true
+		names.Breakers[b.Pool+"/"+b.Backend] = true
+	}
+	n.metrics.Keep(names)
 }
 
 // snapshot is the configuration as requests use it.

@@ -17,10 +17,13 @@ func newDecisions() *prometheus.CounterVec {
 		[]string{"endpoint_id", "decision_reason"})
 }
 
+// localPrefix begins the endpoint_id of a limit that is counted in this process.
+const localPrefix = "local:"
+
 // Counted is a limiter whose decisions are counted as the library counts its own,
 // with "local:" and its id for the endpoint: no policy has a colon in its name.
 func (m *Metrics) Counted(id string, l proxy.Limiter) proxy.Limiter {
-	of := func(reason string) prometheus.Counter { return m.decisions.WithLabelValues("local:"+id, reason) }
+	of := func(reason string) prometheus.Counter { return m.decisions.WithLabelValues(localPrefix+id, reason) }
 	return &counted{l, of("allowed"), of(string(proxy.RateLimited))}
 }
 

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/edge/internal/proxy"
@@ -144,6 +146,53 @@ func (m *Metrics) learn(key request) *series {
 	known[key] = s
 	m.known.Store(&known)
 	return s
+}
+
+// Names are what labels hold of a configuration.
+type Names struct {
+	Routes   map[string]bool // patterns
+	Limits   map[string]bool // ids of those that are counted in this process
+	Backends map[string]bool // by host and port
+	Breakers map[string]bool // pool and backend, as pool/backend
+}
+
+// Keep drops the series of all that is not among names. Backends and routes come and go for
+// as long as the process runs, and what is gone is not to be scraped for ever. A request
+// that is still under way may bring a series back, until the next time. The limiters of a
+// configuration whose names are not kept must not be used any more.
+func (m *Metrics) Keep(names Names) {
+	route := func(r string) bool { return r == "none" || names.Routes[r] }
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := maps.Clone(*m.known.Load())
+	maps.DeleteFunc(known, func(k request, _ *series) bool {
+		return k.route != "" && !names.Routes[k.route] || k.backend != "" && !names.Backends[k.backend]
+	})
+	m.known.Store(&known)
+	prune(m.requests.MetricVec, "route", route)
+	prune(m.seconds.MetricVec, "route", route)
+	prune(m.attempts.MetricVec, "backend", func(b string) bool { return names.Backends[b] })
+	prune(m.transitions.MetricVec, "name", func(b string) bool { return names.Breakers[b] })
+	prune(m.decisions.MetricVec, "endpoint_id", func(id string) bool { return names.Limits[strings.TrimPrefix(id, localPrefix)] })
+}
+
+// prune drops the series whose label holds what is not to be kept.
+func prune(v *prometheus.MetricVec, label string, keep func(value string) bool) {
+	all := make(chan prometheus.Metric)
+	go func() { v.Collect(all); close(all) }()
+	gone := make(map[string]bool)
+	for one := range all {
+		var d dto.Metric
+		_ = one.Write(&d) // of a series that was checked when it was made
+		for _, l := range d.GetLabel() {
+			if l.GetName() == label && !keep(l.GetValue()) {
+				gone[l.GetValue()] = true
+			}
+		}
+	}
+	for value := range gone {
+		v.DeletePartialMatch(prometheus.Labels{label: value})
+	}
 }
 
 // BreakerChanged counts a transition.

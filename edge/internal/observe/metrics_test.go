@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -109,6 +110,50 @@ func TestSeriesDoNotGrowWithWhatClientsSend(t *testing.T) {
 	}
 	if n := testutil.CollectAndCount(m.requests); n != 1 {
 		t.Errorf("%d series", n)
+	}
+}
+
+// Backends and routes come and go; their series do, too.
+func TestSeriesOfWhatIsGoneAreDropped(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry, func() View { return View{} }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(route, backend string) {
+		r := record()
+		r.Route, r.Backend, r.Attempts = route, backend, 2
+		r.Retried = []proxy.Retried{{Backend: backend, Reason: "503", Wires: 1}}
+		m.Ended(r)
+		m.BreakerChanged("web", backend, breaker.Closed, breaker.Open)
+		m.Counted("GET "+route, fixed(true)).Allow(nil, nil, netip.Addr{})
+	}
+	count := func() int {
+		n, err := testutil.GatherAndCount(registry, "sentinel_edge_requests_total", "sentinel_edge_request_seconds",
+			"sentinel_edge_upstream_attempts_total", "sentinel_breaker_transitions_total", "sentinel_decisions_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	keep := func(route, backend string) {
+		m.Keep(Names{Routes: map[string]bool{route: true}, Limits: map[string]bool{"GET " + route: true}, Backends: map[string]bool{backend: true}, Breakers: map[string]bool{"web/" + backend: true}})
+	}
+	use("/kept", "10.0.0.1:80")
+	use("", "10.0.0.1:80")
+	keep("/kept", "10.0.0.1:80")
+	want := count()
+	for i := range 100 {
+		use(fmt.Sprint("/r", i), fmt.Sprintf("10.0.1.%d:80", i))
+		use("/kept", fmt.Sprintf("10.0.1.%d:80", i))
+	}
+	keep("/kept", "10.0.0.1:80")
+	if got, known := count(), len(*m.known.Load()); got != want || known != 2 {
+		t.Errorf("%d series are left and %d known, of %d and 2", got, known, want)
+	}
+	use("/kept", "10.0.0.1:80") // what is kept goes on
+	if got := testutil.ToFloat64(m.requests.WithLabelValues("/kept", "GET", "200")); got != 102 {
+		t.Errorf("%v requests are counted", got)
 	}
 }
 
