@@ -349,12 +349,11 @@ func (r *reader) distinct(p *Pool, path string) {
 		if b.URL == nil {
 			continue
 		}
-		id := b.URL.Scheme + "://" + b.Address()
-		if line, ok := first[id]; ok {
-			r.fault(b.Line, fmt.Sprintf("%s[%d]", path, i), "is the server of line %d; keep one, with the sum of the weights", line)
+		if line, ok := first[b.Address()]; ok { // by it logs and metrics know a server
+			r.fault(b.Line, fmt.Sprintf("%s[%d]", path, i), "has the host and the port of line %d; keep one, with the sum of the weights", line)
 			continue
 		}
-		first[id] = b.Line
+		first[b.Address()] = b.Line
 	}
 	if weights == 0 {
 		r.at(path, "every weight is 0; nobody would get a request")
