@@ -171,7 +171,11 @@ func (x *exchange) allowed() bool {
 		return true
 	}
 	ok, reason := x.route.Limit.Allow(&refusing{front: &x.front, x: x}, x.r, x.record.Client)
-	if !ok {
+	switch {
+	case ok:
+	case x.front.status == 0:
+		x.answer(x.gone()) // or net/http answers 200
+	default:
 		x.reason = reason
 	}
 	return ok

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -242,4 +243,20 @@ func TestALimiterThatAbortsIsRecorded(t *testing.T) {
 		}
 		e.wantRecord(500, Internal)
 	})
+}
+
+// silent is a limiter that says no and nothing else, as to a client who has gone.
+type silent struct{}
+
+func (silent) Allow(http.ResponseWriter, *http.Request, netip.Addr) (bool, Reason) {
+	return false, ClientClosed
+}
+
+// Who has ended its half only still reads, and must not take silence for a 200.
+func TestALimiterThatSaysNothingIsNoAnswer(t *testing.T) {
+	e := newEdge(t, setup{route: Route{Limit: silent{}}, backends: []string{raw(t, func(p *peer) { t.Error("the backend was reached: " + p.head()) })}})
+	c := e.dial()
+	c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	c.wantClosed()
+	e.wantRecord(499, ClientClosed)
 }

@@ -40,7 +40,8 @@ type Route struct {
 // Limiter says whether a request may go on, before a backend is chosen.
 type Limiter interface {
 	// Allow sets the headers of w that an allowed response carries, or writes the
-	// whole response of one that is not, and says which reason that had.
+	// whole response of one that is not, and says which reason that had; nothing is
+	// written to a client who has gone.
 	// client is who is limited where the limiter does not know better.
 	Allow(w http.ResponseWriter, r *http.Request, client netip.Addr) (ok bool, reason Reason)
 }
