@@ -337,6 +337,9 @@ func (t *tries) answer() {
 	}
 	t.last.tellHints()
 	x.relay(t.last, t.resp)
+	if t.failed != nil && x.reason == OK {
+		x.reason = t.failed.reason // of the backend that is recorded, which did not answer
+	}
 }
 
 // end lets go of all that is left, also when something panicked.
