@@ -414,9 +414,9 @@ func TestARequestsUnannouncedTrailerPasses(t *testing.T) {
 func TestABackendMayTakeItsTimeToReadTheBody(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
 		e := newEdge(t, setup{
-			options: Options{BodyIdle: 100 * time.Millisecond, MaxBodyBytes: 1 << 30},
+			options: Options{BodyIdle: time.Second, MaxBodyBytes: 1 << 30},
 			backends: []string{serve(t, func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(400 * time.Millisecond)
+				time.Sleep(2 * time.Second)
 				n, _ := io.Copy(io.Discard, r.Body)
 				fmt.Fprint(w, n)
 			})},
