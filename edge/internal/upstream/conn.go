@@ -7,13 +7,16 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sentinelgo/sentinel/edge/internal/wire"
 )
 
-// conn is a connection to a backend that tells at once when it has ended.
-// net/http notices it as soon, but first waits until the request's body is
-// sent, and that may depend on a client who sends nothing.
+// conn is a connection to a backend that passes on nothing but responses, and
+// tells at once when it has ended: net/http notices it as soon, but first waits
+// until the request's body is sent, and that may depend on a client who sends nothing.
 type conn struct {
 	net.Conn
+	said wire.Responses
 	over atomic.Bool // reading it has failed
 	tell atomic.Pointer[func()]
 }
@@ -34,9 +37,6 @@ func watched(dial dialer) dialer {
 // reads it, perhaps more than once, and not after stop. It must not block. A
 // connection that is not this package's never tells.
 func OnEnd(c net.Conn, f func()) (stop func()) {
-	if wrapper, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
-		c = wrapper.NetConn()
-	}
 	w, ok := c.(*conn)
 	if !ok {
 		return func() {}
@@ -48,9 +48,9 @@ func OnEnd(c net.Conn, f func()) (stop func()) {
 	return func() { w.tell.CompareAndSwap(&f, nil) }
 }
 
-// Read tells of an end.
+// Read passes on what are responses, and tells of an end.
 func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	n, err := c.said.Read(c.Conn, p)
 	if err != nil {
 		c.over.Store(true)
 		if f := c.tell.Load(); f != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/wire"
 )
 
 // direct sends requests that have no body, over TCP. It does as http.Transport
@@ -38,20 +39,13 @@ type line struct {
 	in     *bufio.Reader
 	out    *bufio.Writer
 	silent silence
-	left   int64 // how much of a response may still be read
-	read   bool  // something of the response has come
+	said   wire.Responses
 	reused bool
 	since  time.Time // it is idle; zero: it is not
 }
 
-const (
-	// mostHead is what http.Transport takes of a response's head.
-	mostHead = 10 << 20
-	// lineBuffer is as in http.Transport.
-	lineBuffer = 4 << 10
-)
-
-var errHeadTooLarge = errors.New("upstream: the response's head is too large")
+// lineBuffer is as in http.Transport.
+const lineBuffer = 4 << 10
 
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
@@ -81,7 +75,7 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 		if cause := context.Cause(r.Context()); cause != nil {
 			return nil, cause
 		}
-		if !l.reused || l.read || !isSafe(r.Method) || isTimeout(err) {
+		if !l.reused || !l.said.Awaited() || !isSafe(r.Method) || isTimeout(err) {
 			return nil, err
 		}
 	}
@@ -104,7 +98,7 @@ func (d *direct) line(ctx context.Context) (*line, error) {
 			break
 		}
 		if l.silent.holds() {
-			l.reused, l.read = true, false
+			l.reused = true
 			return l, nil
 		}
 		_ = l.Close() // the backend has closed it, or says what nobody has asked for
@@ -188,15 +182,9 @@ func (d *direct) CloseIdleConnections() {
 	}
 }
 
-// Read is that of the connection, as far as there may be more.
+// Read is that of the connection, as far as it is a response.
 func (l *line) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errHeadTooLarge
-	}
-	n, err := l.Conn.Read(p[:min(int64(len(p)), l.left)])
-	l.left -= int64(n)
-	l.read = l.read || n > 0
-	return n, err
+	return l.said.Read(l.Conn, p)
 }
 
 // roundTrip sends a request and reads the head of the response. If it fails the
@@ -210,7 +198,6 @@ func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.R
 		_ = l.Close()
 		return nil, err
 	}
-	l.left = math.MaxInt64
 	b := &lineBody{from: resp.Body, ctx: ctx, line: l, release: release, last: resp.Close}
 	if resp.Body == http.NoBody {
 		b.finish(true)
@@ -222,6 +209,7 @@ func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.R
 
 // exchange sends a request, and reads heads until one is that of the response.
 func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
+	l.said.Asked(r.Method == http.MethodHead)
 	if err := r.Write(l.out); err != nil {
 		return nil, err
 	}
@@ -234,11 +222,11 @@ func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 		}
 	}
 	for {
-		l.left = mostHead
 		resp, err := http.ReadResponse(l.in, r)
 		if err != nil {
 			return nil, err
 		}
+		l.said.Restore(resp.Header)
 		switch {
 		case resp.StatusCode == http.StatusSwitchingProtocols: // which nobody has asked for
 			resp.Close = true
@@ -305,7 +293,7 @@ func (b *lineBody) finish(whole bool) {
 		return
 	}
 	free := b.release() // or its deadline is over, or will be
-	if whole && free && !b.last && b.line.in.Buffered() == 0 {
+	if whole && free && !b.last && b.line.said.Idle() {
 		b.line.of.giveBack(b.line)
 		return
 	}

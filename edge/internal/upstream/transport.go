@@ -5,6 +5,9 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,7 +34,24 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	if isDirect(r) {
 		return l.direct.RoundTrip(r)
 	}
-	return l.transport.RoundTrip(r)
+	var on atomic.Pointer[conn]
+	trace := &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if c, ok := info.Conn.(*conn); ok {
+				on.Store(c)
+				c.said.Asked(r.Method == http.MethodHead)
+			}
+		},
+		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			on.Load().said.Restore(http.Header(h))
+			return nil
+		},
+	}
+	resp, err := l.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	if err == nil {
+		on.Load().said.Restore(resp.Header)
+	}
+	return resp, err
 }
 
 // CloseIdleConnections closes those that no request has.
@@ -50,12 +70,12 @@ func newLink(r *Registry, address string, t transport) *link {
 		kept = -1 // to net/http 0 is 2
 	}
 	dial := dialOnly(r.dialer(t.dial), address)
+	secure := secured(dial, r.tls(), address, t.tls)
 	return &link{&direct{
 		dial: dial, address: address, response: t.response, idle: t.idle, most: t.maxIdle,
 	}, &http.Transport{
 		DialContext:           watched(dial),
-		TLSClientConfig:       r.tls(),
-		TLSHandshakeTimeout:   t.tls,
+		DialTLSContext:        watched(secure),
 		ResponseHeaderTimeout: t.response,
 		ExpectContinueTimeout: time.Second, // that long a body waits for its 100
 		IdleConnTimeout:       t.idle,
@@ -80,7 +100,36 @@ func (r *Registry) dialer(timeout time.Duration) dialer {
 	return (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext
 }
 
-// tls returns a configuration of its own to each transport, which may change it.
+// secured has TLS spoken on a dialer's connections. http.Transport could do it, but
+// then nobody would see what is said within.
+func secured(dial dialer, config *tls.Config, address string, timeout time.Duration) dialer {
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, timeout)
+			defer cancel()
+		}
+		t := tls.Client(c, config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		return t, nil
+	}
+}
+
+// tls returns a configuration of its own to each caller, who may change it.
 func (r *Registry) tls() *tls.Config {
 	if r.options.TLS == nil {
 		return nil

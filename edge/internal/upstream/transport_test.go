@@ -183,6 +183,41 @@ func TestTrafficVerifiesCertificatesAndSpeaksHTTP1(t *testing.T) {
 	}
 }
 
+// What is said within TLS is read as strictly as without.
+func TestWithinTLSResponsesAreReadStrictly(t *testing.T) {
+	said := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, said)
+	}))
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	p := newTest(t, Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}).Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout).Pool("pool")
+	must(t, p)
+	said = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+	if body, err := get(t, p, "/"); err == nil || !strings.Contains(err.Error(), "Content-Length and Transfer-Encoding") {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+func TestAHandshakeHasItsTime(t *testing.T) {
+	c := poolOf(t, strings.Replace(listen(t, nil), "http:", "https:", 1))
+	c.TLSTimeout = 50 * time.Millisecond
+	soon := inTime(t)
+	_, err := get(t, single(t, c), "/")
+	var late net.Error
+	if !errors.As(err, &late) || !late.Timeout() {
+		t.Errorf("%T %v", err, err)
+	}
+	soon()
+}
+
 // A request whose URL names another host goes to the backend all the same.
 func TestARequestGoesNowhereElse(t *testing.T) {
 	s := newBackendServer(t, ok)

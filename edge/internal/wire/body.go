@@ -26,33 +26,34 @@ func (b *body) skip(n int) int {
 	return n
 }
 
-// scanChunks looks at a body in chunks. It returns how much of b is well, and
+// scanChunks looks at a body in chunks, of which phase p was reached. It returns
+// how much of b is well, the phase that is reached then, inHead after its end, and
 // whether that is all, or the body ends there.
-func (s *scanner) scanChunks(b []byte) (n int, ok bool) {
-	for n < len(b) {
-		if s.phase == inData {
-			n += s.body.skip(len(b) - n)
-			if s.body.left == 0 {
-				s.phase = inDataCR
+func (b *body) scanChunks(p phase, data []byte, fields int) (n int, next phase, ok bool) {
+	for n < len(data) {
+		if p == inData {
+			n += b.skip(len(data) - n)
+			if b.left == 0 {
+				p = inDataCR
 			}
 			continue
 		}
-		next, ok := s.body.step(s.phase, b[n], s.limits)
+		next, ok := b.step(p, data[n], fields)
 		if !ok {
-			return n, false
+			return n, p, false
 		}
 		n++
-		if s.phase = next; next == inHead {
-			s.end()
-			return n, true
+		p = next
+		if p == inHead {
+			break
 		}
 	}
-	return n, true
+	return n, p, true
 }
 
 // step is what comes after c in a phase of a body in chunks, data aside; inHead
 // stands for its end.
-func (b *body) step(p phase, c byte, limits *Limits) (next phase, ok bool) {
+func (b *body) step(p phase, c byte, fields int) (next phase, ok bool) {
 	switch p {
 	case inSize, inExt, inSizeLF:
 		b.line++
@@ -68,7 +69,7 @@ func (b *body) step(p phase, c byte, limits *Limits) (next phase, ok bool) {
 		if next == inValueLF {
 			b.fields++
 		}
-		return next, ok && b.trailer <= maxTrailer && b.fields <= limits.HeaderFields
+		return next, ok && b.trailer <= maxTrailer && b.fields <= fields
 	}
 }
 

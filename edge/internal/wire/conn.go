@@ -48,7 +48,7 @@ type conn struct {
 }
 
 func newConn(nc net.Conn, limits *Limits, slots chan struct{}) *conn {
-	return &conn{Conn: nc, limits: limits, slots: slots, scanner: scanner{limits: limits, first: true}}
+	return &conn{Conn: nc, limits: limits, slots: slots, scanner: scanner{limits: limits, phase: inHead, first: true}}
 }
 
 // Read implements net.Conn.

@@ -232,16 +232,26 @@ func (h *head) contentLength(value []byte) fault {
 	if h.lengths > 1 {
 		return manyLengths
 	}
-	if len(value) == 0 || len(value) > 18 {
+	n, ok := parseLength(value)
+	if !ok {
 		return badLength
+	}
+	h.length = n
+	return noFault
+}
+
+// parseLength reads a length that is made of digits.
+func parseLength(value []byte) (n int64, ok bool) {
+	if len(value) == 0 || len(value) > 18 {
+		return 0, false
 	}
 	for _, c := range value {
 		if c < '0' || c > '9' {
-			return badLength
+			return 0, false
 		}
-		h.length = h.length*10 + int64(c-'0')
+		n = n*10 + int64(c-'0')
 	}
-	return noFault
+	return n, true
 }
 
 // transferEncoding takes chunked alone. What ends in it and has other codings

@@ -6,22 +6,23 @@ import "strings"
 type phase uint8
 
 const (
-	inHead    phase = iota
-	inBody          // of a known length
-	inSize          // the digits of a chunk's
-	inExt           // what may stand behind them
-	inSizeLF        // the LF of that line
-	inData          // of a chunk
-	inDataCR        // the CR behind a chunk
-	inDataLF        // and its LF
-	inTrailer       // a line of the trailer, at its beginning
-	inName          // the name in such a line
-	inValue         // its value
-	inValueLF       // its LF
-	inLastLF        // the LF of the empty line
-	undecided       // HTTP, or whatever the handler makes of it
-	opaque          // not HTTP/1: everything passes
-	over            // nothing passes any more
+	idle phase = iota // of a backend: no response has begun
+	inHead
+	inBody    // of a known length
+	inSize    // the digits of a chunk's
+	inExt     // what may stand behind them
+	inSizeLF  // the LF of that line
+	inData    // of a chunk
+	inDataCR  // the CR behind a chunk
+	inDataLF  // and its LF
+	inTrailer // a line of the trailer, at its beginning
+	inName    // the name in such a line
+	inValue   // its value
+	inValueLF // its LF
+	inLastLF  // the LF of the empty line
+	undecided // HTTP, or whatever the handler makes of it
+	opaque    // not HTTP/1: everything passes
+	over      // nothing passes any more
 )
 
 // preface is how HTTP/2 begins.
@@ -64,8 +65,12 @@ func (s *scanner) scan(b []byte) (n int, empty bool) {
 		case undecided, over:
 			return n, false
 		default:
-			passed, ok := s.scanChunks(b[n:])
+			passed, next, ok := s.body.scanChunks(s.phase, b[n:], s.limits.HeaderFields)
 			n += passed
+			s.phase = next
+			if next == inHead {
+				s.end()
+			}
 			if !ok {
 				s.instead = poison(s.phase)
 				s.phase = over

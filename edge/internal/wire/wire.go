@@ -18,6 +18,8 @@
 // HTTP/2 with prior knowledge passes as it is, and [Refused] looks at its requests
 // when net/http has read them. What comes after a hijack passes as well, see
 // [ConnState].
+//
+// Of connections to backends, [Responses] does the same.
 package wire
 
 import (

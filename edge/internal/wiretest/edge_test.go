@@ -34,6 +34,12 @@ type edge struct {
 // whatever a client does wrong and is put down to the backend shows at once.
 func startEdge(tb testing.TB, backend, more string) *edge {
 	tb.Helper()
+	return startEdgeWith(tb, backend, more, "breaker: {failures: 1, open_for: 1h}, health: {type: off}")
+}
+
+// startEdgeWith is startEdge with what the pool has.
+func startEdgeWith(tb testing.TB, backend, more, pool string) *edge {
+	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "edge.yaml")
 	text := fmt.Sprintf(`
 server: {listen: "127.0.0.1:0", max_body_bytes: 65536%s}
@@ -44,8 +50,8 @@ routes:
   - {path: /smuggled, backend: a}
   - {path: /get, methods: [GET], backend: a}
 backends:
-  - {name: a, url: %q, breaker: {failures: 1, open_for: 1h}, health: {type: off}}
-`, more, backend)
+  - {name: a, url: %q, %s}
+`, more, backend, pool)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}

@@ -73,3 +73,52 @@ func mutate(r *rand.Rand, all []input) []byte {
 	}
 	return raw
 }
+
+// Whatever a backend makes of the corpus, what must be so is so.
+func FuzzResponse(f *testing.F) {
+	for _, r := range allResponses(f) {
+		if len(r.script.raw) <= most {
+			f.Add(r.script.raw, r.method == "HEAD", false, uint16(0))
+			f.Add(r.script.raw, r.method == "HEAD", true, uint16(7))
+		}
+	}
+	th := newTheatre(f)
+	f.Fuzz(func(t *testing.T, raw []byte, head, body bool, pieces uint16) {
+		if len(raw) <= most {
+			th.answer(t, raw, head, body, pieces)
+		}
+	})
+}
+
+// answer has raw answer a request. The backend closes the connection where the edge would
+// wait for more, or where what comes late would be the answer to the next request.
+func (th *theatre) answer(t *testing.T, raw []byte, head, body bool, pieces uint16) {
+	t.Helper()
+	read := parseResponses(raw, head, false)
+	s := script{raw: raw, close: read.err != nil || len(read.rest) > 0 && pieces > 0}
+	if pieces > 0 {
+		s.pieces = piecesOf(pieces, len(raw))
+	}
+	th.perform(t, map[bool]string{true: "HEAD", false: "GET"}[head], map[bool]string{true: "with a body", false: "without a body"}[body], s)
+}
+
+// As the fuzz target, on random changes of the corpus, in every run of the tests.
+func TestWhateverIsAnswered(t *testing.T) {
+	th := newTheatre(t)
+	all := slices.DeleteFunc(allResponses(t), func(r response) bool { return len(r.script.raw) > 4096 })
+	var raws []input
+	for _, r := range all {
+		raws = append(raws, input{raw: r.script.raw})
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	tries := 3000
+	if testing.Short() {
+		tries = 300
+	}
+	for range tries {
+		th.answer(t, mutate(r, raws), r.IntN(6) == 0, r.IntN(2) == 0, uint16(r.IntN(3)*r.IntN(50)))
+		if t.Failed() {
+			return
+		}
+	}
+}

@@ -15,14 +15,16 @@ import (
 // field is a field of a header or a trailer, its value without spaces around.
 type field struct{ name, value string }
 
-// message is a request.
+// message is a request, or a response.
 type message struct {
 	method, target string
+	status         int
 	minor          int // HTTP/1.minor
 	header         []field
 	chunked        bool
 	length         int // Content-Length; 0 if there is none
 	body           []byte
+	extras         bool // its chunks have more than sizes before them
 	trailer        []field
 }
 
@@ -121,15 +123,23 @@ func (r *reader) fields() (all []field, err error) {
 
 // frame finds out where the body ends, and whom the request is for.
 func (m *message) frame() error {
-	hosts, lengths, codings := values(m.header, "Host"), values(m.header, "Content-Length"), values(m.header, "Transfer-Encoding")
+	hosts := values(m.header, "Host")
 	switch {
 	case len(hosts) > 1 || len(hosts) == 0 && m.minor == 1:
 		return refusal("there is no Host, or more than one")
 	case len(hosts) == 1 && strings.ContainsAny(hosts[0], " \t,/@?#"):
 		return refusal("Host is more than a host")
+	}
+	return m.lengths()
+}
+
+// lengths finds out where the body ends.
+func (m *message) lengths() error {
+	lengths, codings := values(m.header, "Content-Length"), values(m.header, "Transfer-Encoding")
+	switch {
 	case len(lengths) > 1 || len(codings) > 1 || len(lengths)+len(codings) > 1:
 		return refusal("the end of the body is given twice")
-	case len(codings) == 1 && (m.minor == 0 || !strings.EqualFold(codings[0], "chunked")):
+	case len(codings) == 1 && (m.minor == 0 || (len(codings[0]) != len("chunked") || !strings.EqualFold(codings[0], "chunked"))):
 		return refusal("the transfer coding is not chunked, or the version has none")
 	}
 	m.chunked = len(codings) == 1
@@ -138,7 +148,7 @@ func (m *message) frame() error {
 			return refusal("Content-Length is not made of digits")
 		}
 		n, err := strconv.Atoi(lengths[0])
-		if err != nil {
+		if err != nil || len(lengths[0]) > 18 {
 			return refusal("Content-Length is beyond all measure")
 		}
 		m.length = n
@@ -157,10 +167,11 @@ func (r *reader) body(m *message) error {
 		return nil
 	}
 	for {
-		n, err := r.size()
+		n, extras, err := r.size()
 		if err != nil {
 			return err
 		}
+		m.extras = m.extras || extras
 		if n == 0 {
 			m.trailer, err = r.fields()
 			return err
@@ -179,18 +190,18 @@ func (r *reader) body(m *message) error {
 
 // size reads the line before a chunk. What an extension says frames nothing, so
 // it may say anything.
-func (r *reader) size() (int, error) {
+func (r *reader) size() (n int, extras bool, err error) {
 	line, err := r.line()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	digits, extension, _ := strings.Cut(line, ";")
 	hex := func(c byte) bool { return strings.IndexByte("0123456789abcdefABCDEF", c) >= 0 }
-	n, err := strconv.ParseInt(digits, 16, 64)
+	size, err := strconv.ParseInt(digits, 16, 64)
 	if err != nil || !every(digits, hex) || !text(extension) {
-		return 0, refusal("a chunk's size is not hexadecimal")
+		return 0, false, refusal("a chunk's size is not hexadecimal")
 	}
-	return int(n), nil
+	return int(size), len(digits) > 16 || extension != "", nil
 }
 
 // every reports whether s is not empty and all its bytes are right.
