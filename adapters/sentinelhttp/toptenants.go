@@ -48,9 +48,9 @@ const topWarning = "For operators only. This page must not face the public: it t
 // there are. Each count is given as two numbers, at_least and at_most, and the
 // true one is between them; they differ by at most 1/(k+1) of all requests of the
 // endpoint that are counted, and not at all where there were no more than k
-// clients. Whoever made more than that part of the requests is listed. It keeps
-// at most 64 k hashes for each endpoint (16 parts, two periods, asked and denied),
-// at some 200 bytes.
+// clients. Whoever made more than that part of the requests is among the first k
+// rows. It keeps at most 64 k hashes for each endpoint (16 parts, two periods,
+// asked and denied), at some 200 bytes.
 //
 // It is safe for concurrent use. Make it with [NewTopTenants].
 type TopTenants struct {
