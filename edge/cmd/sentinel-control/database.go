@@ -24,7 +24,7 @@ func (c *cli) backup(call *command.Call, args []string) int {
 	}
 	defer func() { _ = s.Close() }() // what was written is on the disk
 	if err := s.Backup(context.Background(), rest[0]); err != nil {
-		return call.Wrote(err)
+		return c.failed(call, "", err)
 	}
 	newest, err := s.Newest(context.Background())
 	if err != nil {

@@ -27,8 +27,8 @@ func (c *cli) validate(call *command.Call, args []string) int {
 	if !ok {
 		return code
 	}
-	text, code := contents(call, rest)
-	if text == nil {
+	text, code, ok := contents(call, rest)
+	if !ok {
 		return code
 	}
 	checked, err := config.CheckShared(rest[0], text)
@@ -51,17 +51,17 @@ type verdict struct {
 	Faults   config.Faults `json:"faults,omitempty"`
 }
 
-// contents reads the one file that the arguments name. If it returns nil the
+// contents reads the one file that the arguments name. If it returns false the
 // command ends with the code.
-func contents(call *command.Call, args []string) ([]byte, int) {
+func contents(call *command.Call, args []string) (text []byte, code int, ok bool) {
 	if len(args) == 0 {
-		return nil, call.Misuse(errors.New("which file?"))
+		return nil, call.Misuse(errors.New("which file?")), false
 	}
 	text, err := os.ReadFile(args[0])
 	if err != nil {
-		return nil, call.Misuse(err)
+		return nil, call.Misuse(err), false
 	}
-	return append([]byte{}, text...), command.OK // an empty file is not nil
+	return text, command.OK, true
 }
 
 func faulty(call *command.Call, file string, err error) int {
@@ -121,12 +121,12 @@ func (c *cli) apply(call *command.Call, args []string) int {
 	if !ok {
 		return code
 	}
-	text, code := contents(call, rest)
-	if text == nil {
+	text, code, ok := contents(call, rest)
+	if !ok {
 		return code
 	}
 	if *dry {
-		return c.rehearse(call, rest[0], text)
+		return c.rehearse(call, rest[0], n.header(), text)
 	}
 	var o outcome
 	if err := c.ask(http.MethodPut, "/v1/config?"+n.query(), n.header(), text, &o); err != nil {
@@ -148,9 +148,9 @@ func made(call *command.Call, o outcome) int {
 }
 
 // rehearse says what a file would change.
-func (c *cli) rehearse(call *command.Call, file string, text []byte) int {
+func (c *cli) rehearse(call *command.Call, file string, header http.Header, text []byte) int {
 	var o outcome
-	if err := c.ask(http.MethodPut, "/v1/config?dry_run=true", nil, text, &o); err != nil {
+	if err := c.ask(http.MethodPut, "/v1/config?dry_run=true", header, text, &o); err != nil {
 		return c.failed(call, file, err)
 	}
 	if call.JSON {
@@ -169,11 +169,11 @@ func (c *cli) diff(call *command.Call, args []string) int {
 		return call.Misuse(errors.New("of which file, or version?"))
 	}
 	if _, err := strconv.ParseInt(rest[0], 10, 64); err != nil && len(rest) == 1 {
-		text, code := contents(call, rest)
-		if text == nil {
+		text, code, ok := contents(call, rest)
+		if !ok {
 			return code
 		}
-		return c.rehearse(call, rest[0], text)
+		return c.rehearse(call, rest[0], nil, text)
 	}
 	path := "/v1/versions/" + url.PathEscape(rest[len(rest)-1]) + "/diff"
 	if len(rest) == 2 {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -89,4 +90,25 @@ func TestNodesComeBack(t *testing.T) {
 	soon(t, "all have the second version", func() bool { _, n := p.connected(2); return n == nodes })
 	f.stop()
 	soon(t, "all have left", func() bool { n, _ := p.connected(2); return n == 0 })
+}
+
+// A node may have thousands of faults to tell, as one for each route. It tells some of them, and
+// goes on.
+func TestANodeWithManyFaultsTellsSome(t *testing.T) {
+	p := start(t, "", "")
+	p.apply(shared(1))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	f := follow.New(follow.Options{Address: p.nodes, Node: "a", Spread: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	faults := errors.New(strings.Repeat(strings.Repeat("x", 100)+"\n", 10_000) + strings.Repeat("y", 1<<20))
+	var all sync.WaitGroup
+	all.Go(func() { f.Run(ctx, func(context.Context, *feed.Shared) error { return faults }) })
+	defer func() { cancel(); all.Wait() }()
+	refused := func(s NodeStatus) bool { return s.Connected && s.Rejected == 1 }
+	got := p.status("a", "refused", refused)
+	if n := len(got.Errors); n != mostErrors || !strings.HasPrefix(got.Errors[0], "xxx") || got.Errors[n-1] != "and 9952 more" {
+		t.Errorf("%d errors, the last is %q", n, got.Errors[n-1])
+	}
+	p.stop()
+	p = start(t, p.db, p.nodes)
+	p.status("a", "back, and says so again", refused)
 }

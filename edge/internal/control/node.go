@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	pb "github.com/sentinelgo/sentinel/edge/proto"
 )
@@ -205,12 +207,17 @@ func (n *node) refused(r *pb.Nack, epoch string, now time.Time) {
 	}
 }
 
-// cut bounds a text that a node has sent.
+// cut bounds a text that a node has sent, and takes out what a terminal would obey.
 func cut(text string) string {
-	if len(text) <= mostText {
-		return text
+	if len(text) > mostText {
+		text = text[:mostText] + "..."
 	}
-	return text[:mostText] + "..."
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return unicode.ReplacementChar
+		}
+		return c
+	}, text)
 }
 
 // Nodes are all that are connected, and the last that were, by name.

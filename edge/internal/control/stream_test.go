@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +309,26 @@ func TestNodesThatHaveLeftAreForgottenInTheEnd(t *testing.T) {
 	}
 	if got := len(p.Nodes()); got != mostGone {
 		t.Errorf("%d are remembered", got)
+	}
+}
+
+// What a node says goes to a page, a log and a terminal.
+func TestWhatNodesSayIsBoundedAndPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"fra-1": "fra-1", "é ↑": "é ↑", "\x1b[31mred\n": "\ufffd[31mred\ufffd", "\u009b31m": "\ufffd31m", "\xff": "\ufffd",
+		strings.Repeat("x", 600): strings.Repeat("x", mostText) + "...",
+	} {
+		if got := cut(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+	p := start(t, "", "")
+	p.apply(shared(1))
+	n := dial(t, p, "a\x1b")
+	n.nack(n.snapshot(), append(slices.Repeat([]string{"\x1b]0;x\a"}, 60), "last")...)
+	got := p.status("a\ufffd", "refused", func(s NodeStatus) bool { return s.Rejected == 1 })
+	if len(got.Errors) != mostErrors+1 || got.Errors[0] != "\ufffd]0;x\ufffd" || got.Errors[mostErrors] != "and 11 more" {
+		t.Errorf("%q", got.Errors)
 	}
 }
 

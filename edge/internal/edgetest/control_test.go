@@ -673,6 +673,7 @@ func TestOperatorsCommands(t *testing.T) {
 		{"apply " + bad, 2, bad + ":2: routes[0].path"},
 		{"apply -json " + bad, 2, `"faults"`},
 		{"apply -dry-run " + other, 0, "+routes: [{path: /two"},
+		{"apply -dry-run -if-version 3 " + other, 1, "the newest is 1"},
 		{"apply -json -if-version 1 " + other, 0, `"version": 2`},
 		{"diff 2", 0, "-routes: [{path: /one"},
 		{"diff 2 1", 0, "-routes: [{path: /two"},
@@ -688,6 +689,7 @@ func TestOperatorsCommands(t *testing.T) {
 		{"nodes -json", 0, "[]"},
 		{"backup -db " + p.db + " " + dir + "/b.db", 0, "has everything up to version 3"},
 		{"backup -db " + p.db + " " + dir + "/b.db", 1, "file already exists"},
+		{"backup -json -db " + p.db + " " + dir + "/b.db", 1, `"detail": "store: ` + dir},
 		{"check -db " + dir + "/b.db", 0, "whole, newest version: 3"},
 		{"check -json -db " + p.db, 0, `"ok": true`},
 		{"check -db " + good, 3, "the file is damaged"},
@@ -759,6 +761,35 @@ func TestAVersionKeepsTheStateItDoesNotConcern(t *testing.T) {
 	}
 	if body, err := io.ReadAll(resp.Body); err != nil || strings.Count(string(body), "chunk") != 20 {
 		t.Errorf("what was in flight: %q, %v", body, err)
+	}
+}
+
+// A control plane that is stopped, not ended, closes nothing: that it is gone shows in its
+// silence alone, within the 40 s of the keepalive. Traffic goes on.
+func TestAControlPlaneThatHangsIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the keepalive takes 40 s")
+	}
+	t.Parallel()
+	b, p := startBackend(t, "b", ""), startPlane(t, "")
+	p.apply(routed("/ok", b))
+	e := launchNode(t, p, "")
+	e.until(1)
+	failed, stop := hammer(t, e.url("/ok"))
+	p.signal(syscall.SIGSTOP)
+	begun := time.Now()
+	for e.metric("sentinel_edge_control_connected") != 0 {
+		if time.Since(begun) > 80*time.Second {
+			t.Fatal("it is not noticed")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("noticed after %s", time.Since(begun).Round(time.Second))
+	p.signal(syscall.SIGCONT)
+	p.apply(routed("/*rest", b))
+	e.until(2)
+	if stop(); failed.Load() != 0 {
+		t.Errorf("%d requests failed", failed.Load())
 	}
 }
 

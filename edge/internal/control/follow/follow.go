@@ -207,7 +207,7 @@ func (f *Follower) take(ctx context.Context, s *pb.Snapshot, apply func(context.
 		err = apply(ctx, shared)
 	}
 	if err != nil {
-		nack := &pb.Nack{Nonce: s.GetNonce(), Version: s.GetVersion(), Errors: strings.Split(err.Error(), "\n")}
+		nack := &pb.Nack{Nonce: s.GetNonce(), Version: s.GetVersion(), Errors: told(err)}
 		f.rejected, f.refused = nack, s.GetEpoch()
 		f.log.Error("version refused, the last good one stays", "version", s.GetVersion(), "error", err.Error())
 		return &pb.FromNode{Kind: &pb.FromNode_Nack{Nack: nack}}
@@ -220,6 +220,29 @@ func (f *Follower) take(ctx context.Context, s *pb.Snapshot, apply func(context.
 	status.Current = true
 	f.set(status)
 	return &pb.FromNode{Kind: &pb.FromNode_Ack{Ack: &pb.Ack{Nonce: s.GetNonce(), Version: s.GetVersion()}}}
+}
+
+// What a control plane is told of a refusal. It takes no message that is much longer, and one
+// that it does not take would end this stream and, as a part of the next hello, all others.
+const (
+	mostLines = 50
+	mostLine  = 500 // bytes
+)
+
+// told are the lines of an error, the first of them if they are many.
+func told(err error) []string {
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) > mostLines {
+		more := fmt.Sprintf("and %d more", len(lines)-mostLines+1)
+		lines = append(lines[:mostLines-1], more)
+	}
+	for i, line := range lines {
+		if len(line) > mostLine {
+			line = line[:mostLine] + "..."
+		}
+		lines[i] = strings.ToValidUTF8(line, "\ufffd") // a message holds nothing else
+	}
+	return lines
 }
 
 // acceptable says why a snapshot is not even to be looked into.

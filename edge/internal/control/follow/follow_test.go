@@ -237,6 +237,21 @@ func TestAControlPlaneThatSaysNothingIsLeft(t *testing.T) {
 	}
 }
 
+func TestWhatIsToldOfARefusalIsBounded(t *testing.T) {
+	for text, want := range map[string][]string{
+		"one":                                    {"one"},
+		"one\ntwo":                               {"one", "two"},
+		"a\xffb":                                 {"a\ufffdb"},
+		strings.Repeat("x", mostLine+1):          {strings.Repeat("x", mostLine) + "..."},
+		strings.Repeat("x\n", mostLines-1) + "x": slices.Repeat([]string{"x"}, mostLines),
+		strings.Repeat("x\n", mostLines) + strings.Repeat("y", 9999): append(slices.Repeat([]string{"x"}, mostLines-1), "and 2 more"),
+	} {
+		if got := told(errors.New(text)); !slices.Equal(got, want) {
+			t.Errorf("%.20q: %q", text, got)
+		}
+	}
+}
+
 func TestADamagedFileIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	f := file{dir}
