@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sentinelgo/sentinel/edge/internal/command"
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
@@ -77,8 +79,8 @@ func usable(f follow.Options, plain bool) error {
 	if _, _, err := net.SplitHostPort(f.Address); err != nil {
 		return fmt.Errorf("-control %s: must be host:port", f.Address)
 	}
-	if f.Node == "" {
-		return errors.New("-node is empty: give the name by which this node is known")
+	if f.Node == "" || len(f.Node) > 100 || strings.ContainsFunc(f.Node, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }) {
+		return fmt.Errorf("-node %.100q: must be a name of at most 100 bytes, by which people know this node", f.Node)
 	}
 	if f.Spread < time.Millisecond || f.Spread > follow.MostSpread {
 		return fmt.Errorf("-reconnect %s: must be from 1ms to %s", f.Spread, follow.MostSpread)

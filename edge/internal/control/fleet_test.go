@@ -26,7 +26,7 @@ func newFleet(t testing.TB, at string, files mtls.Files, names ...string) *fleet
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var all sync.WaitGroup
 	for _, name := range names {
-		f := follow.New(follow.Options{Address: at, TLS: files, Node: name, Logger: slog.New(slog.DiscardHandler)})
+		f := follow.New(follow.Options{Address: at, TLS: files, Node: name, Spread: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 		all.Go(func() { f.Run(ctx, func(context.Context, *feed.Shared) error { return nil }) })
 	}
 	stop := sync.OnceFunc(func() { cancel(); all.Wait() })
