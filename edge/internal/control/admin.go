@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	_ "embed"
@@ -339,10 +338,9 @@ const mostRefused = 20
 //go:embed status.html
 var statusText string
 
-var page = template.Must(template.New("status").Funcs(template.FuncMap{
-	"ago": func(t time.Time) string { return time.Since(t).Round(time.Second).String() },
-	"at":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-}).Parse(statusText))
+var page = operator.NewPage(statusText, template.FuncMap{
+	"at": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+})
 
 // statusPage is for people: who has what, and who refused what and why.
 func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
@@ -390,11 +388,5 @@ func (s *Server) statusPage(w http.ResponseWriter, r *http.Request) {
 	if err != nil && view.Trouble == "" {
 		view.Trouble = err.Error()
 	}
-	var b bytes.Buffer
-	if err := page.Execute(&b, view); err != nil {
-		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // the client is gone
+	page.Answer(w, view)
 }

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"bytes"
 	_ "embed"
 	"html/template"
 	"net/http"
@@ -64,10 +63,9 @@ type Admin struct {
 //go:embed status.html
 var statusText string
 
-var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
+var statusPage = operator.NewPage(statusText, template.FuncMap{
 	"join": func(s []string) string { return strings.Join(s, " ") },
-	"ago":  func(t time.Time) string { return time.Since(t).Round(time.Second).String() },
-}).Parse(statusText))
+})
 
 // Handler answers /healthz, /readyz, /metrics, /status and /v1/.
 func (a *Admin) Handler() http.Handler {
@@ -114,18 +112,11 @@ func (a *Admin) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *Admin) status(w http.ResponseWriter, _ *http.Request) {
-	var page bytes.Buffer
-	err := statusPage.Execute(&page, struct {
+	statusPage.Answer(w, struct {
 		View
 		Conditions []Condition
 		Routes     []explain.Route
 	}{a.Now(), a.Ready(), a.Routes()})
-	if err != nil {
-		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(page.Bytes()) // the client is gone
 }
 
 func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {

@@ -57,3 +57,23 @@ func TestAListenerOnAllAddressesHasNoName(t *testing.T) {
 		}
 	}
 }
+
+func TestPage(t *testing.T) {
+	p := NewPage(`{{template "head" "A page"}}<p>{{.}} {{loud "x"}}</p>`, map[string]any{"loud": strings.ToUpper})
+	w := httptest.NewRecorder()
+	p.Answer(w, "<script>")
+	got := w.Body.String()
+	for _, want := range []string{"<title>A page</title>", "<style>", "<p>&lt;script&gt; X</p>"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Error(w.Header())
+	}
+	w = httptest.NewRecorder()
+	NewPage(`{{ago .}}`, nil).Answer(w, "never")
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "cannot be written") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
