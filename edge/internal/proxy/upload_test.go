@@ -13,6 +13,21 @@ import (
 
 const stalled = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
 
+// badGateway sends a request, and wants a 502. Unlike response it may be called on
+// any goroutine.
+func (c *client) badGateway(request string) {
+	c.send(request)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusBadGateway {
+		c.t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
 func TestAResetDuringAStalledUploadIs502AtOnce(t *testing.T) {
 	e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) {
 		p.head()
@@ -64,18 +79,7 @@ func TestFiftyStalledUploadsToABackendThatResets(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 50 {
 		c := e.dial()
-		clients.Go(func() {
-			c.send(stalled)
-			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			resp.Body.Close()
-			if resp.StatusCode != 502 {
-				t.Errorf("status %d", resp.StatusCode)
-			}
-		})
+		clients.Go(func() { c.badGateway(stalled) })
 	}
 	all.Wait()
 	began := time.Now()
