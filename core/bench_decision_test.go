@@ -56,10 +56,16 @@ func BenchmarkMemoryDeny(b *testing.B) {
 	benchmarkAllow(b, l, 1, ReasonRateLimited)
 }
 
+// oneToken is a limiter in memory whose buckets have one token, once.
+func oneToken(tb testing.TB, opts ...Option) *Limiter {
+	tb.Helper()
+	return openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
+}
+
 // emptyBucket is a limiter in memory that denies tenant-0 for ever.
 func emptyBucket(tb testing.TB, opts ...Option) *Limiter {
 	tb.Helper()
-	l := openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
+	l := oneToken(tb, opts...)
 	mustAllow(tb, l, "tenant-0", "jobs")
 	return l
 }
@@ -73,7 +79,7 @@ func BenchmarkKnownDenial(b *testing.B) {
 // knownDenial is a limiter that knows tenant-0 to be over quota for an hour.
 func knownDenial(tb testing.TB, opts ...Option) *Limiter {
 	tb.Helper()
-	l := openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
+	l := oneToken(tb, opts...)
 	l.remembers = true
 	until := l.now() + time.Hour
 	l.subjects.of(l.setup.Load().endpoints["jobs"], "", "tenant-0").denial.Store(&denial{until: until, admits: until, full: never})
@@ -89,7 +95,7 @@ func BenchmarkBreakerOpen(b *testing.B) {
 // breakerOpen is a limiter whose breaker is open.
 func breakerOpen(tb testing.TB, opts ...Option) *Limiter {
 	tb.Helper()
-	l := openMemory(tb, memoryConfig(bucketPolicy("jobs", Token, 0)), append([]Option{WithRegisterer(prometheus.NewRegistry())}, opts...)...)
+	l := oneToken(tb, opts...)
 	s := &shard{redis: &redisStore{stop: func() {}}, epoch: l.epoch, breaker: breaker.New(breaker.Settings{Failures: 1, OpenFor: time.Hour})}
 	pass, _ := s.breaker.Acquire(l.now())
 	s.breaker.Report(l.now(), pass, breaker.Failure)
