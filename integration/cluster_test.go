@@ -20,21 +20,6 @@ func clusterURL(c *redistest.Cluster) string {
 	return "redis-cluster://" + strings.Join(c.Addrs()[:3], ",")
 }
 
-// slotOf is the slot of a key without a hash tag.
-func slotOf(key string) (crc uint16) {
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc & 0x8000
-			crc <<= 1
-			if carry != 0 {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return crc % 16384
-}
-
 // charged is how many tokens of a bucket that began with capacity, and does not
 // refill, are gone by what the cluster stores.
 func charged(t testing.TB, c *redistest.Cluster, key string, capacity int64) int64 {
@@ -232,10 +217,10 @@ func movesSlots(t *testing.T, c *redistest.Cluster) {
 		limiters = append(limiters, open(t, config(clusterURL(c), tokens("a", capacity*sentinel.Token, 0)), sentinel.WithStrictStart()))
 	}
 	home := tenantKey(fresh(t), "a")
-	slot := slotOf(home)
+	slot := redistest.SlotOf(home)
 	var tenants []string // in the slot, and one elsewhere
 	for n := 0; len(tenants) < 3; n++ {
-		if name := fmt.Sprint(t.Name(), n); slotOf(tenantKey(name, "a")) == slot {
+		if name := fmt.Sprint(t.Name(), n); redistest.SlotOf(tenantKey(name, "a")) == slot {
 			tenants = append(tenants, name)
 		}
 	}

@@ -667,23 +667,6 @@ func TestLateCheckAfterAStartThatDidNotWait(t *testing.T) {
 	eventually(t, soon, "the fault logged", func() bool { return strings.Contains(log.String(), "CONFIG SET maxmemory-policy noeviction") })
 }
 
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // A client that the application already has, and keeps.
 func TestNewWithAClient(t *testing.T) {
 	t.Parallel()
@@ -716,26 +699,12 @@ func TestCloseInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					allow(t, l, "acme", "closed")
-				}
-			}
-		})
-	}
+	stop := meanwhile(20, func() { allow(t, l, "acme", "closed") })
 	time.Sleep(100 * time.Millisecond)
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	if d := allow(t, l, "acme", "closed"); d.Allowed || d.FromStore {
 		t.Errorf("%+v", d)
 	}

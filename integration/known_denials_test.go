@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -141,30 +140,18 @@ func TestKnownDenialsRaceResets(t *testing.T) {
 	_, url := shared(t)
 	l := open(t, config(url, tokens("jobs", sentinel.Token, 0)))
 	tenant := fresh(t)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					if _, err := l.Peek(context.Background(), tenant, "jobs"); err != nil {
-						t.Error(err)
-					}
-					allow(t, l, tenant, "jobs")
-				}
-			}
-		})
-	}
+	stop := meanwhile(8, func() {
+		if _, err := l.Peek(context.Background(), tenant, "jobs"); err != nil {
+			t.Error(err)
+		}
+		allow(t, l, tenant, "jobs")
+	})
 	for range 200 {
 		if err := l.Reset(t.Context(), tenant, "jobs"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	if err := l.Reset(t.Context(), tenant, "jobs"); err != nil {
 		t.Fatal(err)
 	}

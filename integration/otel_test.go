@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,24 +23,13 @@ import (
 )
 
 // lines keeps what is logged.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type lines struct{ syncBuffer }
 
 // denials returns the decision ids of the lines.
 func (l *lines) denials(t *testing.T) []string {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var ids []string
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		var fields struct {
 			Msg string `json:"msg"`
 			ID  string `json:"decision_id"`

@@ -251,23 +251,12 @@ func TestOneResetDoesNotOpenTheBreaker(t *testing.T) {
 	p := redistest.NewProxy(t, redistest.Start(t).Addr())
 	l := open(t, config(p.URL(), tokens("a", 1<<40, 1<<40)))
 	p.Delay(20 * time.Millisecond) // so that decisions wait, and go together
-	stop := make(chan struct{})
 	var failed atomic.Int64
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					if !allow(t, l, "x", "a").FromStore {
-						failed.Add(1)
-					}
-				}
-			}
-		})
-	}
+	stop := meanwhile(64, func() {
+		if !allow(t, l, "x", "a").FromStore {
+			failed.Add(1)
+		}
+	})
 	// Until one reset has taken more decisions along than the breaker would bear;
 	// one that takes a single decision along cannot.
 	most, enough := int64(0), int64(5)
@@ -283,8 +272,7 @@ func TestOneResetDoesNotOpenTheBreaker(t *testing.T) {
 			break
 		}
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	if most <= enough {
 		t.Errorf("no reset failed more than %d decisions: the test proves nothing", most)
 	}

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,4 +212,40 @@ const soon = 15 * time.Second
 
 func shared(t testing.TB) (*redis.Client, string) {
 	return redistest.Client(t), redistest.URL(t)
+}
+
+// meanwhile has n goroutines call f again and again until stop is called, which
+// returns when all have ended.
+func meanwhile(n int, f func()) (stop func()) {
+	var ended atomic.Bool
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for !ended.Load() {
+				f()
+			}
+		})
+	}
+	return func() {
+		ended.Store(true)
+		all.Wait()
+	}
+}
+
+// syncBuffer is a bytes.Buffer for several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

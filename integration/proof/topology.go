@@ -138,27 +138,12 @@ func (s *siege) tenantOn(worker, quarter int) string {
 		b := block{group: fmt.Sprintf("t%d-%d-%d", worker, quarter, n)}
 		here := true
 		for _, id := range b.endpoints() {
-			here = here && int(slotOf(keyOf("v1", b.group, id)))*s.quarters()/16384 == quarter
+			here = here && int(redistest.SlotOf(keyOf("v1", b.group, id)))*s.quarters()/16384 == quarter
 		}
 		if here {
 			return b.group
 		}
 	}
-}
-
-// slotOf is the slot of a key without a hash tag.
-func slotOf(key string) (crc uint16) {
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc & 0x8000
-			crc <<= 1
-			if carry != 0 {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return crc % 16384
 }
 
 // recover waits until every limiter is well, and a little longer.

@@ -266,6 +266,22 @@ func (c *Cluster) FinishMove(key string, to *Node) {
 	}
 }
 
+// SlotOf is the slot of a key without a hash tag, by the arithmetic of the
+// specification; it asks no server, so that many keys can be tried.
+func SlotOf(key string) (crc uint16) {
+	for _, b := range []byte(key) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			carry := crc & 0x8000
+			crc <<= 1
+			if carry != 0 {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc % clusterSlots
+}
+
 func (c *Cluster) slot(key string) int64 {
 	c.t.Helper()
 	slot, err := c.Nodes[0].Client(c.t).ClusterKeySlot(c.t.Context(), key).Result()

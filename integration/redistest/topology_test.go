@@ -117,3 +117,11 @@ func TestTrioMasterCutOffFromItsPeers(t *testing.T) {
 		t.Error("the old master is back")
 	}
 }
+
+// The check value of CRC16/XMODEM, which the specification of Redis Cluster names.
+func TestSlotOf(t *testing.T) {
+	t.Parallel()
+	if got := SlotOf("123456789"); got != 0x31c3 {
+		t.Errorf("%#x", got)
+	}
+}
