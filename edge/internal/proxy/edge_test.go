@@ -188,7 +188,7 @@ func (e *edge) listen(bare bool) {
 	protocols.SetUnencryptedHTTP2(true)
 	e.server = &http.Server{
 		Handler: e.handler, Protocols: protocols, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: patience, ConnState: wire.ConnState,
+		ReadHeaderTimeout: patience, ConnState: wire.ConnState, ConnContext: wire.ConnContext,
 	}
 	if !bare {
 		l = wire.Listen(l, wire.Limits{HeaderBytes: 32 << 10, HeaderFields: 100, URLBytes: 8 << 10, Connections: 1000})

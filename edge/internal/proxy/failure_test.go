@@ -158,6 +158,49 @@ func TestABodyThatTearsIsNeverCompleteToTheClient(t *testing.T) {
 	}
 }
 
+// To a client of HTTP/1.0 the end of the connection is the end of a body without a
+// length, unless it is a reset.
+func TestABodyThatTearsIsNotCompleteToAnOldClient(t *testing.T) {
+	for name, c := range map[string]struct {
+		rest string
+		stop bool
+		torn bool
+	}{
+		"the backend ends it":   {"", false, true},
+		"the server ends it":    {"wait", true, true},
+		"it comes to its end":   {"0\r\n\r\n", false, false},
+		"with bytes at the end": {"3\r\nend\r\n0\r\n\r\n", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := make(chan bool)
+			e := newEdge(t, setup{backends: []string{raw(t, func(p *peer) {
+				p.head()
+				p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+				<-read
+				if c.stop {
+					p.head() // until the edge hangs up
+				} else {
+					p.say(c.rest)
+				}
+			})}})
+			conn := e.dial()
+			conn.send("GET / HTTP/1.0\r\nHost: h\r\n\r\n")
+			for line := ""; line != "\r\n"; {
+				line, _ = conn.r.ReadString('\n')
+			}
+			io.ReadFull(conn.r, make([]byte, 5))
+			close(read)
+			if c.stop {
+				e.handler.CloseTunnels()
+				e.server.Close()
+			}
+			if rest, err := io.ReadAll(conn.r); (err != nil) != c.torn {
+				t.Errorf("%q, %v", rest, err)
+			}
+		})
+	}
+}
+
 func TestTheBackendsOwnFailuresPassUnchangedAndCount(t *testing.T) {
 	for _, c := range []struct {
 		status int

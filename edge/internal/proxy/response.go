@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/sentinelgo/sentinel/core/breaker"
+	"github.com/sentinelgo/sentinel/edge/internal/wire"
 )
 
 // buffers are copySize bytes each.
@@ -140,6 +141,10 @@ func (x *exchange) relayBody(a *attempt, resp *http.Response) *problem {
 func (x *exchange) relayStream(a *attempt, resp *http.Response) *problem {
 	buffer := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(buffer)
+	old := !x.r.ProtoAtLeast(1, 1) // only a reset tells it that a body without a length breaks off
+	if old {
+		wire.SetTorn(x.r, true)
+	}
 	x.writeHead(resp)
 	werr := x.front.flush()
 	for werr == nil {
@@ -153,6 +158,9 @@ func (x *exchange) relayStream(a *attempt, resp *http.Response) *problem {
 		case werr != nil:
 		case err == io.EOF:
 			copyTrailer(x.front.Header(), resp.Trailer, http.TrailerPrefix)
+			if old {
+				wire.SetTorn(x.r, false)
+			}
 			return nil
 		case err != nil:
 			return a.truncation(err)

@@ -82,7 +82,7 @@ type connKey struct{}
 
 // ConnContext is to be called as, or by, [http.Server.ConnContext]. It is how
 // [Refused] knows the limits of a connection that has HTTP/2, which are none but the
-// server's own without it, and how [SetReadIdle] knows the connection.
+// server's own without it, and how [SetReadIdle] and [SetTorn] know the connection.
 func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	if c, ok := nc.(*conn); ok {
 		return context.WithValue(ctx, connKey{}, c)
@@ -103,6 +103,23 @@ func SetReadIdle(r *http.Request, d time.Duration) bool {
 		c.setIdle(d)
 	}
 	return ok
+}
+
+// SetTorn has the end of the connection be a reset, until it is taken back, whoever
+// ends it. It is for a response that is over when its connection is, as HTTP/1.0
+// has it: where it breaks off, an ordinary end would make it look whole.
+func SetTorn(r *http.Request, torn bool) {
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if !ok {
+		return
+	}
+	seconds := -1 // as it is by default
+	if torn {
+		seconds = 0
+	}
+	if s, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = s.SetLinger(seconds) // of a connection that is gone
+	}
 }
 
 // listener accepts no more connections than may be open.
