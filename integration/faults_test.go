@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	sentinel "github.com/sentinelgo/sentinel/core"
@@ -242,9 +241,12 @@ func TestReplyLostAfterExecution(t *testing.T) {
 	c := srv.Client(t)
 	for _, fault := range []func(string){p.DropReply, p.ResetReply, p.HalfReply} {
 		for _, id := range []string{"open", "closed"} {
-			tenant := fresh(t)
+			tenant, failures := fresh(t), storeErrors(t, registry)
 			fault("EVALSHA")
 			d, took := timed(t, l, tenant, id)
+			if n := storeErrors(t, registry) - failures; n != 1 {
+				t.Errorf("%s: %v failures counted, want 1", id, n)
+			}
 			// Without the budget of 250 ms it would take a second and more.
 			if d.FromStore || took > 950*time.Millisecond {
 				t.Errorf("%s: %v, %+v", id, took, d)
@@ -255,9 +257,6 @@ func TestReplyLostAfterExecution(t *testing.T) {
 			// A good answer between two faults keeps the breaker closed.
 			eventually(t, soon, "decided by Redis", func() bool { return allow(t, l, fresh(t), "closed").FromStore })
 		}
-	}
-	if n, err := testutil.GatherAndCount(registry, "sentinel_store_errors_total"); err != nil || n == 0 {
-		t.Errorf("sentinel_store_errors_total: %d series, %v", n, err)
 	}
 }
 
@@ -433,6 +432,65 @@ func TestProbeCountedAtTheServer(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		return allow(t, l, "acme", "closed").FromStore
 	})
+}
+
+// storeErrors is sentinel_store_errors_total, of all kinds.
+func storeErrors(t *testing.T, registry *prometheus.Registry) (n float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "sentinel_store_errors_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			n += m.GetCounter().GetValue()
+		}
+	}
+	return n
+}
+
+// A probe whose caller hangs up says nothing about Redis and holds its slot for
+// nobody: the next caller probes, at once.
+func TestProbeOfACallerWhoHangsUp(t *testing.T) {
+	t.Parallel()
+	p := redistest.NewProxy(t, redistest.Start(t).Addr())
+	l := open(t, config(p.URL(), pair...))
+	p.Rewrite("EVALSHA", "-OOM command not allowed when used memory > 'maxmemory'.\r\n")
+	for range 5 {
+		allow(t, l, "acme", "closed")
+	}
+	if s := l.Status(); s.Breaker != "open" {
+		t.Fatalf("%+v", s)
+	}
+	time.Sleep(30 * time.Second)
+	p.Pass()
+	p.Delay(100 * time.Millisecond)
+	before := p.Commands()["EVALSHA"]
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // hangs up once the probe is sent
+		defer cancel()
+		for ctx.Err() == nil && p.Commands()["EVALSHA"] == before {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if d, err := l.Allow(ctx, "acme", "closed"); !errors.Is(err, context.Canceled) || d != (sentinel.Decision{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if s := l.Status(); s.Breaker != "half_open" {
+		t.Errorf("after a probe that nobody waits for: %+v", s)
+	}
+	if d := allow(t, l, "acme", "closed"); !d.FromStore {
+		t.Errorf("the next one: %+v", d)
+	}
+	if s := l.Status(); s.Breaker != "closed" {
+		t.Errorf("after a good probe: %+v", s)
+	}
+	if n := p.Commands()["EVALSHA"] - before; n != 2 {
+		t.Errorf("%d calls, want 2", n)
+	}
 }
 
 // Redis is killed under traffic and comes back: fail-open endpoints go on under
