@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	sentinel "github.com/sentinelgo/sentinel/core"
 	"github.com/sentinelgo/sentinel/integration/redistest"
 )
 
@@ -121,6 +123,34 @@ func TestSentinelctlBuckets(t *testing.T) {
 	if n, err := client.Exists(t.Context(), peeked.Key).Result(); n != 1 || err != nil {
 		t.Errorf("there is no key %s: %v", peeked.Key, err)
 	}
+}
+
+// A plan that only tokens name is told to peek; a reset is fresh under it.
+func TestSentinelctlPlan(t *testing.T) {
+	t.Parallel()
+	url := redistest.Start(t).URL()
+	policy := tokens("jobs", 3*sentinel.Token, 0)
+	policy.Plans = map[string]sentinel.Plan{"pro": {Numbers: sentinel.Numbers{Capacity: 9 * sentinel.Token}}}
+	l := open(t, config(url, policy), sentinel.WithPlan(func(context.Context, string) string { return "pro" }))
+	file := filepath.Join(t.TempDir(), "sentinel.json")
+	text := fmt.Sprintf(`{"app": {"redis_url": %q, "jwt_secret": "a-secret-of-this-test-0123456789-abcd", "jwt_plan_claim": "plan"},
+		"policies": {"jobs": {"endpoint_id": "jobs", "algorithm": "token_bucket", "capacity": 3, "refill_per_second": 0, "plans": {"pro": {"capacity": 9, "refill_per_second": 0}},
+		"fail_mode": "fail_closed", "fallback_per_second": 1, "policy_version": 1}}}`, url)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says := func(want, command string, args ...string) {
+		t.Helper()
+		out, code := sentinelctl(t, append([]string{command, file, "-endpoint", "jobs", "-tenant", "acme"}, args...)...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s %s: exit %d, want %q: %s", command, args, code, want, out)
+		}
+	}
+	allow(t, l, "acme", "jobs")
+	says("8 of 9 requests left", "peek", "-plan", "pro")
+	says("3 of 3 requests left", "peek")
+	says("3 of 3 requests left", "reset", "-yes")
+	says("9 of 9 requests left", "peek", "-plan", "pro")
 }
 
 // doctor's verdict of one thing, and its exit code.

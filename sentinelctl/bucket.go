@@ -17,15 +17,17 @@ import (
 const patience = time.Second
 
 // open opens a limiter on the Redis of a file, for looking. Its budget is a
-// person's, and nothing is remembered.
-func open(f *policyFile) (*sentinel.Limiter, error) {
+// person's, and nothing is remembered. plan is that of tenants of whom the file says
+// nothing; "" for none.
+func open(f *policyFile, plan string) (*sentinel.Limiter, error) {
 	if f.cfg.App.InMemory() {
 		return nil, errInMemory
 	}
 	cfg := *f.cfg
 	cfg.App.RedisBudget = patience
 	cfg.App.DisableKnownDenials = true
-	return sentinel.Open(context.Background(), &cfg, sentinel.WithStrictStart(), sentinel.WithLogger(slog.New(slog.DiscardHandler)))
+	return sentinel.Open(context.Background(), &cfg, sentinel.WithStrictStart(), sentinel.WithLogger(slog.New(slog.DiscardHandler)),
+		sentinel.WithPlan(func(context.Context, string) string { return plan }))
 }
 
 var errInMemory = errors.New("redis_url is memory://: its buckets are in the process that uses them, and nowhere else")
@@ -35,6 +37,7 @@ var errInMemory = errors.New("redis_url is memory://: its buckets are in the pro
 func (c *cli) oneBucket(fs *flag.FlagSet, args []string) (l *sentinel.Limiter, p sentinel.Policy, tenant string, code int) {
 	endpoint := fs.String("endpoint", "", "the endpoint's `id`")
 	name := fs.String("tenant", "", "the tenant's `name`: the sub of its token")
+	plan := fs.String("plan", "", "the tenant's plan, by `name`, where its token or the application says it")
 	file, code, ok := c.parse(fs, args)
 	if !ok {
 		return nil, p, "", code
@@ -52,7 +55,10 @@ func (c *cli) oneBucket(fs *flag.FlagSet, args []string) (l *sentinel.Limiter, p
 	case strings.TrimSpace(*name) == "":
 		return nil, p, "", c.usage("say whose with -tenant")
 	}
-	l, err := open(f)
+	if _, known := p.Plans[*plan]; !known && *plan != "" {
+		return nil, p, "", c.usage("-plan: %s has no plan %q", *endpoint, *plan)
+	}
+	l, err := open(f, *plan)
 	if errors.Is(err, errInMemory) {
 		return nil, p, "", c.usage("%v", err)
 	}

@@ -317,7 +317,7 @@ func (d *diagnosis) decide(ctx context.Context, f *policyFile, samples int) {
 		Capacity: sentinel.Token, RefillRate: sentinel.Token,
 	}}
 	own.cfg = &cfg
-	l, err := open(&own)
+	l, err := open(&own, "")
 	if err != nil {
 		d.add("start", fail, "a service would not start: %s", strings.TrimPrefix(err.Error(), "sentinel: redis_url: "))
 		return

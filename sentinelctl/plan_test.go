@@ -34,6 +34,10 @@ func TestPlans(t *testing.T) {
 			t.Errorf("%s: want %q in\n%s%s", claims, want, r.out, r.err)
 		}
 	}
+	t.Setenv("SENTINELCTL_TEST_JWT_SECRET", jwtSecret)
+	if r := runWith("", false, "peek", file, "-endpoint", "a", "-tenant", "b", "-plan", "gold"); r.code != exitUsage || !strings.Contains(r.err, `-plan: a has no plan "gold"`) {
+		t.Errorf("%+v", r)
+	}
 	in := strings.Repeat(`{"time": 1, "tenant": "acme"}`+"\n", 30) + strings.Repeat(`{"time": 1, "tenant": "b"}`+"\n", 3)
 	r := runWith(in, false, "simulate", file, "-log", "-", "-json")
 	if !strings.Contains(r.out, `"admitted": 21`) || !strings.Contains(r.out, `"admitted": 20`) {
