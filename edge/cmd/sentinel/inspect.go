@@ -24,7 +24,7 @@ func (c *cli) check(call *command.Call, args []string) int {
 	}
 	if err := node.CheckPolicies(loaded); err != nil {
 		c.faulty(call, err)
-		return exitConfig
+		return command.Misused
 	}
 	if call.JSON {
 		return call.Print(verdict{File: c.file, OK: true, Routes: len(loaded.Routes), Backends: len(loaded.Pools), Hash: loaded.Hash()})

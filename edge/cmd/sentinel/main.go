@@ -24,12 +24,6 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/config"
 )
 
-// The exit codes.
-const (
-	exitOK     = command.OK
-	exitConfig = command.Misused
-)
-
 const exitCodes = "Exit codes: 0 fine; 1 it failed while it ran; 2 a faulty file or bad arguments.\n"
 
 // cli is what all commands take.
@@ -87,9 +81,9 @@ func (c *cli) load(call *command.Call) (*config.Config, int) {
 	loaded, err := read(c.file, nil)
 	if err != nil {
 		c.faulty(call, err)
-		return nil, exitConfig
+		return nil, command.Misused
 	}
-	return loaded, exitOK
+	return loaded, command.OK
 }
 
 // faulty says what is wrong with the file.
