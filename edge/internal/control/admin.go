@@ -49,8 +49,22 @@ func (s *Server) admin() http.Handler {
 	mux.HandleFunc("GET /v1/routes", s.read(readRoutes))
 	mux.HandleFunc("GET /v1/rate_limit", s.read(func(d *document, _ *http.Request) (*yaml.Node, error) { return member(d.root, "rate_limit"), nil }))
 
-	for pattern, write := range map[string]func(r *http.Request, body []byte) (func([]byte) ([]byte, error), error){
-		"PUT /v1/config":                       func(_ *http.Request, body []byte) (func([]byte) ([]byte, error), error) { return replace(body), nil },
+	for pattern, prepare := range s.edits() {
+		mux.HandleFunc(pattern, s.write(pattern, prepare))
+	}
+	return operator.Guard(mux, s.options.Hosts, "-admin-host NAME")
+}
+
+// changer makes the new content from the old one, which is nil if there is none.
+type changer = func(old []byte) ([]byte, error)
+
+// prepare reads from a request what is to be changed.
+type prepare = func(r *http.Request, body []byte) (changer, error)
+
+// edits are the writes, by their patterns.
+func (s *Server) edits() map[string]prepare {
+	return map[string]prepare{
+		"PUT /v1/config":                       func(_ *http.Request, body []byte) (changer, error) { return replace(body), nil },
 		"POST /v1/versions/{version}/rollback": s.rollback,
 		"PUT /v1/services/{service}":           fragment(func(d *document, r *http.Request, n *yaml.Node) error { return d.putService(r.PathValue("service"), n) }),
 		"DELETE /v1/services/{service}":        bare(func(d *document, r *http.Request) error { return d.removeService(r.PathValue("service")) }),
@@ -69,10 +83,7 @@ func (s *Server) admin() http.Handler {
 		}),
 		"PUT /v1/rate_limit":    fragment(func(d *document, _ *http.Request, n *yaml.Node) error { set(d.root, "rate_limit", n); return nil }),
 		"DELETE /v1/rate_limit": bare(func(d *document, _ *http.Request) error { set(d.root, "rate_limit", nil); return nil }),
-	} {
-		mux.HandleFunc(pattern, s.write(pattern, write))
 	}
-	return operator.Guard(mux, s.options.Hosts, "-admin-host NAME")
 }
 
 // authorized compares in a time that does not depend on where the token is wrong.
@@ -82,8 +93,8 @@ func (s *Server) authorized(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && ok
 }
 
-// write answers an edit. prepare reads what is to be done from the request.
-func (s *Server) write(pattern string, prepare func(*http.Request, []byte) (func([]byte) ([]byte, error), error)) http.HandlerFunc {
+// write answers an edit.
+func (s *Server) write(pattern string, prepare prepare) http.HandlerFunc {
 	whole := pattern == "PUT /v1/config"
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.authorized(r) {
@@ -145,8 +156,8 @@ func editOf(r *http.Request, whole bool) (edit, error) {
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
 // fragment is an edit whose body is a part of the configuration, in YAML or JSON.
-func fragment(do func(*document, *http.Request, *yaml.Node) error) func(*http.Request, []byte) (func([]byte) ([]byte, error), error) {
-	return func(r *http.Request, body []byte) (func([]byte) ([]byte, error), error) {
+func fragment(do func(*document, *http.Request, *yaml.Node) error) prepare {
+	return func(r *http.Request, body []byte) (changer, error) {
 		n, err := parseNode(body)
 		if err != nil {
 			return nil, &problem{Status: http.StatusUnprocessableEntity, Detail: "the body: " + err.Error()}
@@ -156,14 +167,14 @@ func fragment(do func(*document, *http.Request, *yaml.Node) error) func(*http.Re
 }
 
 // bare is an edit that needs no body.
-func bare(do func(*document, *http.Request) error) func(*http.Request, []byte) (func([]byte) ([]byte, error), error) {
-	return func(r *http.Request, _ []byte) (func([]byte) ([]byte, error), error) {
+func bare(do func(*document, *http.Request) error) prepare {
+	return func(r *http.Request, _ []byte) (changer, error) {
 		return change(func(d *document) error { return do(d, r) }), nil
 	}
 }
 
 // rollback has the content of an earlier version, as a new one.
-func (s *Server) rollback(r *http.Request, _ []byte) (func([]byte) ([]byte, error), error) {
+func (s *Server) rollback(r *http.Request, _ []byte) (changer, error) {
 	v, err := s.stored(r)
 	if err != nil {
 		return nil, err

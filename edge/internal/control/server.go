@@ -172,8 +172,7 @@ type edit struct {
 	ifVersion       int64 // that must be the newest; anyVersion: it does not matter
 	dryRun          bool
 	author, comment string
-	// change makes the new content from the old one, which is nil if there is none.
-	change func(old []byte) ([]byte, error)
+	change          changer
 }
 
 const anyVersion = -1
@@ -258,7 +257,7 @@ func checkShared(content []byte) error {
 }
 
 // replace is the change to a whole new text. Faults are at the lines of that text.
-func replace(text []byte) func([]byte) ([]byte, error) {
+func replace(text []byte) changer {
 	return func([]byte) ([]byte, error) {
 		if err := checkShared(text); err != nil {
 			return nil, err
@@ -272,7 +271,7 @@ func replace(text []byte) func([]byte) ([]byte, error) {
 }
 
 // change is one of a part of the document.
-func change(do func(*document) error) func([]byte) ([]byte, error) {
+func change(do func(*document) error) changer {
 	return func(old []byte) ([]byte, error) {
 		if old == nil {
 			return nil, nothingYet()
