@@ -44,7 +44,8 @@ type Follower struct {
 	instance string
 	file     file
 	log      *slog.Logger
-	patience time.Duration // with a control plane that takes a hello and says nothing
+	patience time.Duration     // with a control plane that takes a hello and says nothing
+	dial     []grpc.DialOption // nil: over TCP; tests have a road of their own
 
 	mu     sync.Mutex
 	status node.FeedStatus
@@ -127,8 +128,8 @@ func (f *Follower) once(ctx context.Context, apply func(context.Context, *node.S
 	if err != nil {
 		return 0, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+f.options.Address, grpc.WithTransportCredentials(creds),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}))
+	conn, err := grpc.NewClient("passthrough:///"+f.options.Address, append(f.dial, grpc.WithTransportCredentials(creds),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true}))...)
 	if err != nil {
 		return 0, err
 	}
