@@ -526,14 +526,27 @@ func TestAFullDiskRefusesEditsAndNothingElse(t *testing.T) {
 }
 
 // mayWrite bounds the size of the files that a process writes.
-func (p *process) mayWrite(bytes uint64) {
+func (p *process) mayWrite(bytes uint64) { p.t.Helper(); p.bound(syscall.RLIMIT_FSIZE, bytes) }
+
+// mayOpen bounds how many descriptors it has.
+func (p *process) mayOpen(descriptors uint64) {
 	p.t.Helper()
-	const fileSize = 1                                                                                                                 // RLIMIT_FSIZE
-	limit := struct{ soft, hard uint64 }{bytes, ^uint64(0)}                                                                            // the second is none
-	_, _, e := syscall.Syscall6(syscall.SYS_PRLIMIT64, uintptr(p.cmd.Process.Pid), fileSize, uintptr(unsafe.Pointer(&limit)), 0, 0, 0) // #nosec G103 -- as the call wants it
-	if e != 0 {
-		p.t.Fatal(e)
+	p.bound(syscall.RLIMIT_NOFILE, descriptors)
+}
+
+// bound sets a limit of a process, which may be raised again.
+func (p *process) bound(resource int, most uint64) {
+	p.t.Helper()
+	var limit syscall.Rlimit
+	prlimit := func(to, old *syscall.Rlimit) {
+		_, _, e := syscall.Syscall6(syscall.SYS_PRLIMIT64, uintptr(p.cmd.Process.Pid), uintptr(resource), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), 0, 0) // #nosec G103 G115 -- as the call wants them
+		if e != 0 {
+			p.t.Fatal(e)
+		}
 	}
+	prlimit(nil, &limit)
+	limit.Cur = min(most, limit.Max)
+	prlimit(&limit, nil)
 }
 
 // Each version has a limit and a pool that tell which one it is. The configuration changes

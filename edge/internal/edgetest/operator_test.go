@@ -144,32 +144,20 @@ func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
 
 // What net/http says on its own account is a line of the log like any other.
 func TestEveryLineOfTheLogIsJSON(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		_, _ = c.Read(make([]byte, 4<<10))
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-		time.Sleep(50 * time.Millisecond) // the response is over before what nobody has asked for
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
-		_, _ = io.Copy(io.Discard, c)
-	}()
-	e := startEdge(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", ", health: {type: off}", &backend{addr: l.Addr().String()}))
-	resp, err := http.Post(e.url("/"), "text/plain", strings.NewReader("a body: net/http's own transport sends it")) //nolint:noctx // loopback
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	line := e.line(func(s string) bool { return strings.Contains(s, "Unsolicited response") })
+	e, _ := one(t, "")
+	e.mayOpen(uint64(e.descriptors())) // no connection can be accepted
+	conn := e.dial(t)
+	line := e.line(func(s string) bool { return strings.Contains(s, "Accept error") })
 	if !json.Valid([]byte(line)) {
 		t.Error(line)
+	}
+	e.mayOpen(1000)
+	if _, err := io.WriteString(conn, "GET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(limit))
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") {
+		t.Errorf("when there is room: %q, %v", answer, err)
 	}
 }
 

@@ -18,7 +18,6 @@ const (
 
 // Why a response does not pass. What is not here net/http refuses by itself.
 var (
-	errUnasked       = errors.New("wire: the backend sends what nobody has asked for")
 	errStatusLine    = errors.New("wire: the response's status line is malformed")
 	errResponseLF    = errors.New("wire: a line of the response does not end in CR LF")
 	errResponseFold  = errors.New("wire: a header field of the response is folded")
@@ -94,7 +93,8 @@ func (r *Responses) Restore(h http.Header) {
 
 // Read reads from the connection what may pass. A response that has ended with
 // something after it, or whose end is in doubt, comes with io.EOF, as from a
-// connection that has been closed then.
+// connection that has been closed then; and so does what comes when nothing was
+// asked, as the 408 of a server that gives an idle connection up.
 func (r *Responses) Read(from io.Reader, p []byte) (int, error) {
 	if r.phase == over {
 		return 0, r.err
@@ -114,10 +114,7 @@ func (r *Responses) scan(b []byte) (n int) {
 		case idle:
 			was := r.asked.Swap(askedNothing)
 			if was == askedNothing {
-				r.refuse(errUnasked)
-				if n > 0 {
-					r.err = io.EOF // the response before is well
-				}
+				r.refuse(io.EOF)
 				return n
 			}
 			r.phase, r.head.ofHead = inHead, was == askedHead

@@ -29,7 +29,7 @@ func answered(data []byte, head bool, pieces func() int) (r *Responses, out []by
 
 // ended reports whether the response is whole, whatever came after it.
 func (r *Responses) ended() bool {
-	return r.Idle() || r.phase == over && (errors.Is(r.err, io.EOF) || errors.Is(r.err, errUnasked))
+	return r.Idle() || r.phase == over && errors.Is(r.err, io.EOF)
 }
 
 // checkResponse holds what passes to what net/http makes of it: where the one sees the
@@ -167,11 +167,11 @@ func TestNothingPassesUnasked(t *testing.T) {
 	if n, err := r.Read(strings.NewReader(smallResponse), room); n != len(smallResponse) || err != nil || !r.Idle() || r.Awaited() {
 		t.Fatal(n, err)
 	}
-	if n, err := r.Read(strings.NewReader(smallResponse), room); n != 0 || !errors.Is(err, errUnasked) || r.Idle() {
+	if n, err := r.Read(strings.NewReader(smallResponse), room); n != 0 || !errors.Is(err, io.EOF) || r.Idle() {
 		t.Error(n, err)
 	}
 	r.Asked(false)
-	if n, err := r.Read(strings.NewReader(smallResponse), room); n != 0 || !errors.Is(err, errUnasked) {
+	if n, err := r.Read(strings.NewReader(smallResponse), room); n != 0 || !errors.Is(err, io.EOF) {
 		t.Error(n, err)
 	}
 }

@@ -418,6 +418,10 @@ func TestResponses(t *testing.T) {
 				s.pieces = pieces
 				t.Run(fmt.Sprintf("%s %s in %d", r.name, way, pieces), func(t *testing.T) {
 					view, again := th.perform(t, r.method, way, s)
+					for try := 0; try < 5 && r.kept && !again; try++ {
+						// net/http keeps none whose request it finds sent only 50 ms after the answer
+						view, again = th.perform(t, r.method, way, s)
+					}
 					connection := map[bool]string{true: "kept", false: "closed"}
 					end := map[bool]string{true: "close", false: "open"}
 					if view.shown() != r.answer || again != r.kept {
