@@ -104,7 +104,7 @@ func (p *plane) apply(yaml string) written {
 
 // nodeStatus is a node as the control plane sees it.
 type nodeStatus struct {
-	Node                       string
+	Node, Certificate          string
 	Connected                  bool
 	Applied, Rejected, Waiting int64
 	Errors                     []string
