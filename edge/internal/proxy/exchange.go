@@ -66,6 +66,9 @@ func (x *exchange) claimed() netip.Addr {
 // serve decides and answers.
 func (x *exchange) serve() {
 	if refused, ok := wire.Refused(x.r); ok {
+		if x.r.ProtoMajor == 1 { // then r only stands for it
+			x.record.Method, x.record.Host, x.record.Path = "", "", ""
+		}
 		x.hangUp()
 		x.answer(refusalOf(refused))
 		return
@@ -101,7 +104,7 @@ func (x *exchange) answerOurselves() bool {
 	switch {
 	case x.r.Method == http.MethodConnect, x.r.Method == http.MethodTrace:
 		x.answer(&badMethod)
-	case x.r.Method == http.MethodOptions && x.r.RequestURI == "*":
+	case x.r.Method == http.MethodOptions && (x.r.RequestURI == "*" || noFurther(x.r)):
 		x.settle()
 		x.front.WriteHeader(http.StatusNoContent)
 		x.reason = OK

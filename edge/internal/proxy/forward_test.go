@@ -149,6 +149,21 @@ func TestConnectionNamesWhatIsForIt(t *testing.T) {
 	}
 }
 
+// RFC 9110, 7.6.2: OPTIONS goes as far as it says; others need not mind.
+func TestOptionsGoesAsFarAsItSays(t *testing.T) {
+	for _, c := range []struct{ method, has, want string }{
+		{"OPTIONS", "3", "2"}, {"OPTIONS", "1", "0"}, {"OPTIONS", "-1", "-1"}, {"OPTIONS", "x", "x"}, {"GET", "3", "3"}, {"GET", "0", "0"},
+	} {
+		r := &http.Request{Method: c.method, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Max-Forwards": {c.has}}}
+		if got := requestHeader(r, netip.MustParseAddr("192.0.2.1"), netip.Addr{}, "id", "")["Max-Forwards"]; !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s with %s: the backend gets %q, want %s", c.method, c.has, got, c.want)
+		}
+		if r.Header["Max-Forwards"][0] != c.has {
+			t.Error("the client's header has changed")
+		}
+	}
+}
+
 // A proxy that is trusted for X-Forwarded-For may pass on what its client has written in
 // the fields that it does not know: of those the backend gets what the chain says, or nothing.
 func TestATrustedPeersWordIsPassedOn(t *testing.T) {
@@ -229,6 +244,7 @@ func TestMethodsThatAreNotForwarded(t *testing.T) {
 		{"CONNECT h:80 HTTP/1.1\r\nHost: h:80", 405, MethodNotAllowed},
 		{"TRACE / HTTP/1.1\r\nHost: h", 405, MethodNotAllowed},
 		{"OPTIONS * HTTP/1.1\r\nHost: h", 204, OK},
+		{"OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0", 204, OK},
 		{"GET /a/../b HTTP/1.1\r\nHost: h", 400, BadPath},
 		{"GET /a/%2e%2e/b HTTP/1.1\r\nHost: h", 400, BadPath},
 	} {
@@ -303,6 +319,10 @@ func TestWhatTheConnectionRefusedIsAnsweredAndTheLast(t *testing.T) {
 			t.Error("no Connection: close")
 		}
 		c.wantClosed()
+	}
+	// What net/http is given in their stead is nobody's request.
+	if r := e.record(1); r.Method != "" || r.Host != "" || r.Path != "" {
+		t.Errorf("recorded %s %s%s", r.Method, r.Host, r.Path)
 	}
 }
 

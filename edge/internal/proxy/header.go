@@ -128,6 +128,9 @@ func requestHeader(r *http.Request, peer, client netip.Addr, id, upgrade string)
 	if before := r.Header["Via"]; len(before) > 0 {
 		h.Header["Via"] = append(slices.Clip(before), h.Header["Via"]...)
 	}
+	if n, ok := forwards(r); ok && n > 0 {
+		h.set("Max-Forwards", strconv.FormatUint(n-1, 10))
+	}
 	if believe && r.Header["X-Real-Ip"] != nil {
 		h.set("X-Real-Ip", client.String())
 	}
@@ -181,6 +184,22 @@ func via(major, minor int) string {
 // expectsContinue reports whether the client waits for a 100 before it sends its body.
 func expectsContinue(r *http.Request) bool {
 	return r.ProtoAtLeast(1, 1) && hasToken(r.Header["Expect"], "100-continue")
+}
+
+// forwards is how many proxies may still pass a request on, if it says so. Of the
+// methods that we forward OPTIONS is the only one of which that is to be minded.
+func forwards(r *http.Request) (n uint64, ok bool) {
+	if r.Method != http.MethodOptions {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(r.Header.Get("Max-Forwards"), 10, 64)
+	return n, err == nil
+}
+
+// noFurther reports whether a request is for the first who gets it.
+func noFurther(r *http.Request) bool {
+	n, ok := forwards(r)
+	return ok && n == 0
 }
 
 // unknownExpectation reports whether the client expects something else.
