@@ -240,6 +240,33 @@ func TestLateResultsOfManyCallers(t *testing.T) {
 	}
 }
 
+// A lost probe that was still in time when its report began is late once another
+// has its slot: what it says is looked at again under the lock.
+func TestLateWhileReporting(t *testing.T) {
+	for outcome, name := range map[Outcome]string{Success: "success", Failure: "failure", Neutral: "neutral"} {
+		b := newTest(nil)
+		open(t, b, start)
+		lost, ok := b.Acquire(start + openFor)
+		if !ok {
+			t.Fatal("no probe")
+		}
+		b.mu.Lock()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.Report(start+openFor, lost, outcome)
+		}()
+		time.Sleep(10 * time.Millisecond) // most likely it waits for the lock by now; if not, nothing is tried
+		b.until.Store(after(start+2*openFor, openFor))
+		b.enter(HalfOpen) // another takes the slot
+		b.mu.Unlock()
+		<-done
+		if b.State() != HalfOpen || b.Ready(start+2*openFor) {
+			t.Errorf("%s: state %v, ready %t", name, b.State(), b.Ready(start+2*openFor))
+		}
+	}
+}
+
 // A breaker that is never to probe does not do so at once.
 func TestOpenForEver(t *testing.T) {
 	b := New(Settings{Failures: 1, OpenFor: math.MaxInt64})
