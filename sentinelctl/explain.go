@@ -148,6 +148,9 @@ func (c *cli) unknownEndpoint(f *policyFile, id string) int {
 // tenantOf is the tenant and the plan that claims prove, or why they prove no
 // tenant.
 func tenantOf(text string, app sentinel.App) (tenant, plan, problem string) {
+	if app.Authentication == sentinel.ByApplication {
+		return "", "", `no token is read, for authentication is "application"; give -tenant`
+	}
 	if strings.Count(text, ".") == 2 && !strings.ContainsAny(text, "{ ") {
 		return "", "", "that is a token, which is a credential; give its claims, the JSON in its middle"
 	}
@@ -175,7 +178,11 @@ func (e *explained) who(cfg *sentinel.Config, p sentinel.Policy, tenant string, 
 		}
 		return
 	}
-	e.add("counts", "each tenant on its own: the %s of its verified bearer token, nothing else", cfg.App.JWTTenantClaim)
+	if cfg.App.Authentication == sentinel.ByApplication {
+		e.add("counts", "each tenant on its own: the name that the application has verified (WithTenant, Allow); no token is read")
+	} else {
+		e.add("counts", "each tenant on its own: the %s of its verified bearer token, nothing else", cfg.App.JWTTenantClaim)
+	}
 	if tenant == "" {
 		return
 	}

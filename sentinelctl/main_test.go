@@ -47,6 +47,8 @@ func TestGolden(t *testing.T) {
 		"explain_claim":        "explain testdata/risky.json -endpoint api.search -token-claims {\"sub\":\"nobody\",\"org\":\"acme\"}",
 		"simulate_limits":      "simulate testdata/sentinel.json -endpoint api.search -rate 15/s -burst 50 -pattern steady -for 2m",
 		"explain_anonymous":    "explain testdata/sentinel.json -endpoint auth.login -tenant acme",
+		"explain_application":  "explain testdata/application.json -endpoint a -tenant acme",
+		"explain_no_token":     "explain testdata/application.json -endpoint a -token-claims {\"sub\":\"acme\"}",
 		"explain_once":         "explain testdata/sentinel.json -endpoint trial.once -json -tenant acme",
 		"explain_unknown":      "explain testdata/sentinel.json -endpoint nope",
 		"explain_broken":       "explain testdata/broken.json -endpoint billing.export",
