@@ -125,7 +125,7 @@ func (c *cli) explain(fs *flag.FlagSet, args []string) int {
 		e.add("carried over", "a bucket that is not there yet begins with what version %d left", p.CarryOver)
 	}
 	e.add("version", "%d; raising it gives everybody a fresh bucket, unless carry_over then names this one", p.Version)
-	e.failure(p)
+	e.failure(f.cfg, p)
 	if c.asJSON {
 		c.json(e)
 		return exitFine
@@ -223,7 +223,11 @@ func (e *explained) limit(l sentinel.Quota, i, further int) {
 }
 
 // failure says what happens without Redis.
-func (e *explained) failure(p sentinel.Policy) {
+func (e *explained) failure(cfg *sentinel.Config, p sentinel.Policy) {
+	if cfg.App.InMemory() {
+		e.add("without Redis", "memory:// has none to lose: each process limits alone")
+		return
+	}
 	if p.Unenforced {
 		e.add("without Redis", "every request is let through, because nothing is enforced")
 		return
