@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 	"github.com/sentinelgo/sentinel/edge/internal/store"
 )
 
@@ -127,15 +128,6 @@ func (p *plane) apply(text string) int64 {
 // shared is a good configuration that says which one it is.
 func shared(n int) string {
 	return fmt.Sprintf("routes:\n  - {path: /r%d, backend: web}\nbackends:\n  - {name: web, url: \"http://127.0.0.1:9001\"}\n", n)
-}
-
-func soon(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come to this: %s", what)
-		}
-	}
 }
 
 func TestEveryPartCanBeEdited(t *testing.T) {
@@ -388,7 +380,7 @@ func TestAStoreThatIsDestroyedDoesNotHurtNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	soon(t, "it is not ready", func() bool {
+	edgetest.Soon(t, "it is not ready", func() bool {
 		p.ask("PUT", "/v1/config", shared(2), "If-Match", "*") // may go well or not
 		p.ask("GET", "/v1/versions/1", "")
 		status, _ := p.ask("GET", "/readyz", "")

@@ -12,6 +12,7 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/control/follow"
 	"github.com/sentinelgo/sentinel/edge/internal/control/mtls"
 	"github.com/sentinelgo/sentinel/edge/internal/control/mtls/mtlstest"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 	feed "github.com/sentinelgo/sentinel/edge/internal/node"
 	"github.com/sentinelgo/sentinel/edge/internal/store"
 )
@@ -77,19 +78,19 @@ func TestNodesComeBack(t *testing.T) {
 	p := start(t, "", "")
 	p.apply(shared(1))
 	f := newFleet(t, p.nodes, mtls.Files{}, names...)
-	soon(t, "all have the first version", func() bool { _, n := p.connected(1); return n == nodes })
+	edgetest.Soon(t, "all have the first version", func() bool { _, n := p.connected(1); return n == nodes })
 	p.stop()
 	p = start(t, p.db, p.nodes)
-	soon(t, "all are back", func() bool { n, _ := p.connected(1); return n == nodes })
+	edgetest.Soon(t, "all are back", func() bool { n, _ := p.connected(1); return n == nodes })
 	for _, n := range p.Nodes() {
 		if !n.SentAt.IsZero() {
 			t.Fatalf("a node is sent what it has: %+v", n)
 		}
 	}
 	p.apply(shared(2))
-	soon(t, "all have the second version", func() bool { _, n := p.connected(2); return n == nodes })
+	edgetest.Soon(t, "all have the second version", func() bool { _, n := p.connected(2); return n == nodes })
 	f.stop()
-	soon(t, "all have left", func() bool { n, _ := p.connected(2); return n == 0 })
+	edgetest.Soon(t, "all have left", func() bool { n, _ := p.connected(2); return n == 0 })
 }
 
 // A node may have thousands of faults to tell, as one for each route. It tells some of them, and

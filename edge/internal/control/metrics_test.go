@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 	pb "github.com/sentinelgo/sentinel/edge/proto"
 
 	"github.com/sentinelgo/sentinel/edge/internal/store"
@@ -47,7 +48,7 @@ func TestMetricsSayWhatNodesHaveAndWhatBecomesOfEdits(t *testing.T) {
 	p.ask("PUT", "/v1/config", "nonsense", "If-Match", "*")
 	p.ask("DELETE", "/v1/services/none", "")
 	p.ask("PUT", "/v1/config?dry_run=true", shared(3))
-	soon(t, "all is counted", func() bool {
+	edgetest.Soon(t, "all is counted", func() bool {
 		return p.metric(`sentinel_control_nodes{state="gone"}`) == "1" && p.metric(`sentinel_control_answers_total{answer="nack"}`) == "1" && p.metric(`sentinel_control_answers_total{answer="ack"}`) == "1"
 	})
 	for series, want := range map[string]string{
@@ -114,7 +115,7 @@ func TestWhatCanBeReadDoesNotEndTheTrouble(t *testing.T) {
 	if p.trouble.Load() == nil {
 		t.Error("it is forgotten")
 	}
-	soon(t, "a write works", func() bool { status, _ := p.ask("GET", "/readyz", ""); return status == http.StatusOK })
+	edgetest.Soon(t, "a write works", func() bool { status, _ := p.ask("GET", "/readyz", ""); return status == http.StatusOK })
 	if got := p.metric(`sentinel_control_store_failures_total{kind="full"}`); got != "1" {
 		t.Errorf("%s failures are counted", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 	pb "github.com/sentinelgo/sentinel/edge/proto"
 )
 
@@ -115,7 +116,7 @@ func (n *peerNode) nack(s *pb.Snapshot, why ...string) {
 func (p *plane) status(name, what string, is func(NodeStatus) bool) NodeStatus {
 	p.t.Helper()
 	var last NodeStatus
-	soon(p.t, name+": "+what, func() bool {
+	edgetest.Soon(p.t, name+": "+what, func() bool {
 		for _, n := range p.Nodes() {
 			if n.Name == name {
 				last = n

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,11 +18,11 @@ import (
 func (e *edge) quiet(before baseline, pools ...*backend) {
 	e.t.Helper()
 	for _, b := range pools {
-		soon(e.t, "nothing is in flight", func() bool {
+		Soon(e.t, "nothing is in flight", func() bool {
 			return e.metric(fmt.Sprintf("sentinel_edge_inflight{backend=%q,pool=\"a\"}", b.addr)) == 0
 		})
 	}
-	soon(e.t, "goroutines and descriptors are back", func() bool {
+	Soon(e.t, "goroutines and descriptors are back", func() bool {
 		now := e.baseline()
 		return now.goroutines <= before.goroutines+8 && now.descriptors <= before.descriptors+8
 	})
@@ -125,7 +124,7 @@ func TestABackendKilledInMidResponse(t *testing.T) {
 	}
 	e.reason(http.MethodGet, "/ok", http.StatusBadGateway, "upstream_unreachable")
 	b = b.restart()
-	soon(t, "the backend is back", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusOK })
+	Soon(t, "the backend is back", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusOK })
 	e.quiet(before, b)
 }
 
@@ -138,10 +137,10 @@ func TestAStoppedBackendFailsHTTPChecksAndPassesTCPOnes(t *testing.T) {
 	health := func(pool string, b *backend) float64 {
 		return e.metric(fmt.Sprintf("sentinel_edge_backend_up{backend=%q,pool=%q}", b.addr, pool))
 	}
-	soon(t, "both are up", func() bool { return health("http", a) == 1 && health("tcp", b) == 1 })
+	Soon(t, "both are up", func() bool { return health("http", a) == 1 && health("tcp", b) == 1 })
 	a.stop()
 	b.stop()
-	soon(t, "the HTTP check fails", func() bool { return health("http", a) == 0 })
+	Soon(t, "the HTTP check fails", func() bool { return health("http", a) == 0 })
 	e.reason(http.MethodGet, "/http", http.StatusServiceUnavailable, "no_backend")
 	e.reason(http.MethodGet, "/tcp", http.StatusGatewayTimeout, "upstream_timeout") // the kernel shakes hands for it
 	if health("tcp", b) != 1 {
@@ -149,17 +148,12 @@ func TestAStoppedBackendFailsHTTPChecksAndPassesTCPOnes(t *testing.T) {
 	}
 	a.cont()
 	b.cont()
-	soon(t, "it is up again", func() bool { return health("http", a) == 1 })
+	Soon(t, "it is up again", func() bool { return health("http", a) == 1 })
 	e.reason(http.MethodGet, "/http", http.StatusOK, "ok")
 }
 
 func TestABackendThatAcceptsAndNeverReads(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	silent := &backend{addr: l.Addr().String()}
+	silent := silent(t)
 	e := startEdge(t, "routes: [{path: /*rest, backend: a, timeout: 400ms}]\nbackends:\n"+pool("a", "", silent))
 	before := e.baseline()
 	begin := time.Now()
@@ -190,7 +184,7 @@ func TestTheBreakerOpensAndTheFirstRequestAfterItsTimeIsTheProbe(t *testing.T) {
 	}
 	b.fault("none")
 	name := fmt.Sprintf("sentinel_breaker_state{name=\"a/%s\",scope=\"backend\"}", b.addr)
-	soon(t, "the breaker is closed by a request", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusOK })
+	Soon(t, "the breaker is closed by a request", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusOK })
 	if e.metric(name) != 0 {
 		t.Error("the breaker is not closed after a probe that was answered")
 	}

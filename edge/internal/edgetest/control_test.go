@@ -134,7 +134,7 @@ func launchNode(t testing.TB, p *plane, local string, more ...string) *edge {
 // until waits until a node has this version in force.
 func (e *edge) until(version int64) {
 	e.t.Helper()
-	soon(e.t, fmt.Sprintf("version %d is in force", version), func() bool { return e.ready().Version == version })
+	Soon(e.t, fmt.Sprintf("version %d is in force", version), func() bool { return e.ready().Version == version })
 }
 
 // readiness is what /readyz says.
@@ -163,7 +163,7 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 	t.Parallel()
 	b, p := startBackend(t, "b", ""), startPlane(t, "")
 	e := launchNode(t, p, "")
-	soon(t, "it is connected", func() bool { return p.node("a").Connected })
+	Soon(t, "it is connected", func() bool { return p.node("a").Connected })
 	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(resp.body), "not_configured") {
 		t.Errorf("without a configuration: %s %s", resp.Status, resp.body)
 	}
@@ -172,7 +172,7 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 	}
 	p.apply(routed("/ok", b))
 	e.until(1)
-	soon(t, "it is ready", func() bool { return e.ready().Ready })
+	Soon(t, "it is ready", func() bool { return e.ready().Ready })
 	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusOK || e.ready().Source != "control" {
 		t.Errorf("%s, %+v", resp.Status, e.ready())
 	}
@@ -182,7 +182,7 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 
 	// Only the node knows that it has no library: the version is good, and it refuses it.
 	w := p.apply("rate_limit: {mode: distributed, policy: orders}\n" + routed("/new", b))
-	soon(t, "it refuses", func() bool { return p.node("a").Rejected == w.Version })
+	Soon(t, "it refuses", func() bool { return p.node("a").Rejected == w.Version })
 	if n := p.node("a"); n.Applied != 1 || len(n.Errors) != 1 || !strings.Contains(n.Errors[0], "rate_limit.mode: distributed needs sentinel") {
 		t.Errorf("%+v", n)
 	}
@@ -193,7 +193,7 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 		t.Errorf("%+v %v", w, err)
 	}
 	e.until(3)
-	soon(t, "the control plane knows that it has it", func() bool {
+	Soon(t, "the control plane knows that it has it", func() bool {
 		n := p.node("a")
 		return n.Applied == 3 && n.Rejected == 0 && n.Errors == nil
 	})
@@ -202,7 +202,7 @@ func TestANodeFollowsTheControlPlane(t *testing.T) {
 	e.line(func(s string) bool { return strings.Contains(s, "configuration unchanged") })
 	e.write(t, "rate_limit: {capacity: 1, refill_rate: 0.001}\n") // its own, which goes before
 	e.signal(syscall.SIGHUP)
-	soon(t, "its own limit holds", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusTooManyRequests })
+	Soon(t, "its own limit holds", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusTooManyRequests })
 	e.write(t, routed("/ok", b))
 	e.signal(syscall.SIGHUP)
 	e.line(func(s string) bool { return strings.Contains(s, "comes from the control plane; remove it here") })
@@ -223,7 +223,7 @@ func TestTrafficGoesOnWithoutTheControlPlane(t *testing.T) {
 	p.apply(routed("/ok", b))
 	e := launchNode(t, p, "", "-state", state)
 	e.until(1)
-	soon(t, "the file is there", func() bool { _, err := os.Stat(state + "/last-good.pb"); return err == nil })
+	Soon(t, "the file is there", func() bool { _, err := os.Stat(state + "/last-good.pb"); return err == nil })
 	failed, stop := hammer(t, e.url("/ok"))
 
 	p.signal(syscall.SIGSTOP)
@@ -232,7 +232,7 @@ func TestTrafficGoesOnWithoutTheControlPlane(t *testing.T) {
 	p.apply(routed("/*rest", b))
 	e.until(2)
 	p.kill()
-	soon(t, "it notices", func() bool { return e.metric("sentinel_edge_control_connected") == 0 })
+	Soon(t, "it notices", func() bool { return e.metric("sentinel_edge_control_connected") == 0 })
 	if r := e.ready(); !r.Ready || r.Version != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -245,14 +245,14 @@ func TestTrafficGoesOnWithoutTheControlPlane(t *testing.T) {
 	}
 
 	// It is started again when nobody is there.
-	soon(t, "the last is kept", func() bool {
+	Soon(t, "the last is kept", func() bool {
 		text, err := os.ReadFile(state + "/last-good.pb")
 		return err == nil && strings.Contains(string(text), "/:any")
 	})
 	p.kill()
 	e.kill()
 	e = launchNode(t, p, "", "-state", state)
-	soon(t, "it is ready", func() bool { return e.ready().Ready })
+	Soon(t, "it is ready", func() bool { return e.ready().Ready })
 	if r := e.ready(); r.Source != "disk" || r.Version != 3 || !strings.Contains(r.Conditions[0].Why, "from the disk") {
 		t.Errorf("%+v", r)
 	}
@@ -263,7 +263,7 @@ func TestTrafficGoesOnWithoutTheControlPlane(t *testing.T) {
 		t.Errorf("its age is %v", age)
 	}
 	p = p.restart()
-	soon(t, "it is confirmed", func() bool { return e.ready().Source == "control" })
+	Soon(t, "it is confirmed", func() bool { return e.ready().Source == "control" })
 	p.kill()
 	e.kill()
 
@@ -318,7 +318,7 @@ func TestAfterItWasAwayANodeGoesForwardOnly(t *testing.T) {
 	e := launchNode(t, p, "")
 	e.until(1)
 	p.kill()
-	soon(t, "it notices", func() bool { return e.metric("sentinel_edge_control_connected") == 0 })
+	Soon(t, "it notices", func() bool { return e.metric("sentinel_edge_control_connected") == 0 })
 	p = startPlane(t, p.db) // where the node does not look for it
 	p.apply(routed("/two", b))
 	p.apply(routed("/three", b))
@@ -352,7 +352,7 @@ func TestAfterItWasAwayANodeGoesForwardOnly(t *testing.T) {
 	}
 	p.kill()
 	empty := startPlaneOn(t, filepath.Join(t.TempDir(), "empty.db"), e.follows())
-	soon(t, "it is connected", func() bool { return empty.node("a").Connected })
+	Soon(t, "it is connected", func() bool { return empty.node("a").Connected })
 	if got := get(t, e.url("/three")).StatusCode; got != http.StatusOK || e.ready().Version != 3 {
 		t.Errorf("an empty control plane takes the routes away: %d", got)
 	}
@@ -500,14 +500,14 @@ func TestAFullDiskRefusesEditsAndNothingElse(t *testing.T) {
 	if err != nil || w.status < 500 || !strings.Contains(w.Detail, "nothing is changed") {
 		t.Errorf("%+v %v", w, err)
 	}
-	soon(t, "it is not ready", func() bool { return get(t, "http://"+p.admin+"/readyz").StatusCode == http.StatusServiceUnavailable })
+	Soon(t, "it is not ready", func() bool { return get(t, "http://"+p.admin+"/readyz").StatusCode == http.StatusServiceUnavailable })
 	late := launchNode(t, p, "", "-node", "late")
 	late.until(1)
 	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusOK || !e.ready().Ready {
 		t.Errorf("traffic: %s", resp.Status)
 	}
 	p.mayWrite(1 << 40)
-	soon(t, "it is ready again", func() bool { return get(t, "http://"+p.admin+"/readyz").StatusCode == http.StatusOK })
+	Soon(t, "it is ready again", func() bool { return get(t, "http://"+p.admin+"/readyz").StatusCode == http.StatusOK })
 	w = p.apply(routed("/new", b))
 	e.until(w.Version)
 
@@ -563,7 +563,7 @@ func TestNoRequestSeesTwoVersions(t *testing.T) {
 	p.apply(shared(1))
 	e := launchNode(t, p, "")
 	e.until(1)
-	soon(t, "it is ready", func() bool { return e.ready().Ready })
+	Soon(t, "it is ready", func() bool { return e.ready().Ready })
 
 	type answer struct {
 		id      string
@@ -642,7 +642,7 @@ func (e *edge) accesses(prefix string) map[string]access {
 	get(e.t, e.url("/ok")) // its line comes after all others
 	e.line(func(s string) bool { return strings.Contains(s, `"reason":`) && !strings.Contains(s, `"id":"`+prefix) })
 	all := map[string]access{}
-	soon(e.t, "the log is written", func() bool {
+	Soon(e.t, "the log is written", func() bool {
 		for line := range strings.Lines(e.output()) {
 			var a access
 			if strings.Contains(line, `"reason":`) && json.Unmarshal([]byte(line), &a) == nil && strings.HasPrefix(a.ID, prefix) {
@@ -747,14 +747,14 @@ func TestAVersionKeepsTheStateItDoesNotConcern(t *testing.T) {
 	p.apply(shared(""))
 	e := launchNode(t, p, "")
 	e.until(1)
-	soon(t, "it is ready", func() bool { return e.ready().Ready })
+	Soon(t, "it is ready", func() bool { return e.ready().Ready })
 	if first, second := get(t, e.url("/ok")).StatusCode, get(t, e.url("/ok")).StatusCode; first != http.StatusOK || second != http.StatusTooManyRequests {
 		t.Fatalf("%d and %d", first, second)
 	}
 	get(t, e.url("/status/503"))
 	open := `sentinel_breaker_state{name="broken/` + b.addr + `",scope="backend"}`
 	down := `sentinel_edge_backend_up{backend="127.0.0.1:1",pool="down"}`
-	soon(t, "breaker and check have noticed", func() bool { return e.metric(open) == 2 && e.metric(down) == 0 })
+	Soon(t, "breaker and check have noticed", func() bool { return e.metric(open) == 2 && e.metric(down) == 0 })
 	resp, err := http.Get(e.url("/slowbody?n=20&d=20ms")) //nolint:noctx // it ends by itself
 	if err != nil {
 		t.Fatal(err)
@@ -813,7 +813,7 @@ func TestAStoppedNodeGetsTheLastVersion(t *testing.T) {
 	b, p := startBackend(t, "b", ""), startPlane(t, "")
 	p.apply(routed("/first", b))
 	e := launchNode(t, p, "")
-	soon(t, "the node has it, and has said so", func() bool { return p.node("a").Applied == 1 })
+	Soon(t, "the node has it, and has said so", func() bool { return p.node("a").Applied == 1 })
 	e.signal(syscall.SIGSTOP)
 	var last written
 	for i := range 100 {

@@ -1,3 +1,3 @@
-// Package edgetest starts the edge and its backends as processes. It has only
-// tests: those of the whole.
+// Package edgetest has the tests of the whole: they start the edge and its backends
+// as processes. The little that it exports is for the tests of the parts.
 package edgetest

@@ -27,7 +27,7 @@ type edge struct {
 func startEdge(t testing.TB, yaml string, args ...string) *edge {
 	t.Helper()
 	e := launchEdge(t, yaml, args...)
-	soon(t, "the edge is ready", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusOK })
+	Soon(t, "the edge is ready", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusOK })
 	return e
 }
 

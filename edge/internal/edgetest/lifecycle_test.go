@@ -23,7 +23,7 @@ func TestAReloadChangesRoutesAndKeepsWhatIsInFlight(t *testing.T) {
 
 	e.write(t, "routes: [{path: /new, backend: a}]\nbackends:\n"+pool("a", "", b))
 	e.signal(syscall.SIGHUP)
-	soon(t, "the old route is gone", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusNotFound })
+	Soon(t, "the old route is gone", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusNotFound })
 	if resp := get(t, e.url("/new")); resp.StatusCode != http.StatusOK {
 		t.Errorf("the new route: %s", resp.Status)
 	}
@@ -91,7 +91,7 @@ func TestWhileItDrainsItIsNotReadyAndStillServes(t *testing.T) {
 	b := startBackend(t, "a", "")
 	e := startEdge(t, "server: {listen: \"127.0.0.1:0\", drain_delay: 1s}\nroutes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", b))
 	e.signal(syscall.SIGTERM)
-	soon(t, "it is not ready", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusServiceUnavailable })
+	Soon(t, "it is not ready", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusServiceUnavailable })
 	if resp := get(t, e.url("/ok")); resp.StatusCode != http.StatusOK {
 		t.Errorf("while it drains: %s", resp.Status)
 	}

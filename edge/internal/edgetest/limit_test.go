@@ -80,7 +80,7 @@ func TestAReloadForgivesNothing(t *testing.T) {
 	for version, text := range []string{config(2, "  - {path: /b, backend: a}\n"), config(20, "")} {
 		e.write(t, text)
 		e.signal(syscall.SIGHUP)
-		soon(t, "it is applied", func() bool { return e.metric("sentinel_edge_config_version") == float64(version+2) })
+		Soon(t, "it is applied", func() bool { return e.metric("sentinel_edge_config_version") == float64(version+2) })
 		if got := e.admitted(http.MethodGet, "/a", "", 3); got != 0 {
 			t.Errorf("%d admitted after change %d", got, version+1)
 		}

@@ -42,7 +42,7 @@ func TestOnlyNodesWithACertificateFollow(t *testing.T) {
 		nodes[name] = launchNode(t, p, "", append(files(f, "-control-ca", "-control-cert", "-control-key"), "-node", name)...)
 	}
 	nodes["good"].until(1)
-	soon(t, "it is known by its certificate", func() bool {
+	Soon(t, "it is known by its certificate", func() bool {
 		n := p.node("good")
 		return n.Connected && n.Applied == 1 && n.Certificate == "CN=fra-1"
 	})
@@ -79,7 +79,7 @@ func TestOnlyNodesWithACertificateFollow(t *testing.T) {
 	for _, name := range []string{"none", "of another", "trusts others"} {
 		nodes[name].kill()
 	}
-	soon(t, "those who were refused hold nothing", func() bool { return p.descriptors() <= before })
+	Soon(t, "those who were refused hold nothing", func() bool { return p.descriptors() <= before })
 	if n := p.node("good"); !n.Connected {
 		t.Errorf("%+v", n)
 	}

@@ -30,7 +30,7 @@ const patientCheck = ", health: {path: /health, interval: 1h, timeout: 1h}"
 func TestReadinessNamesTheBackendsThatItWaitsFor(t *testing.T) {
 	a, b := startBackend(t, "a", ""), silent(t)
 	e := launchEdge(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a)+pool("b", patientCheck, b))
-	soon(t, "the other one is checked", func() bool {
+	Soon(t, "the other one is checked", func() bool {
 		return strings.Contains(string(get(t, e.adminURL("/v1/backends")).body), `"healthy"`)
 	})
 	resp := get(t, e.adminURL("/readyz"))
@@ -39,7 +39,7 @@ func TestReadinessNamesTheBackendsThatItWaitsFor(t *testing.T) {
 	}
 	e.write(t, "routes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", a))
 	e.signal(syscall.SIGHUP)
-	soon(t, "it is ready without that backend", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusOK })
+	Soon(t, "it is ready without that backend", func() bool { return get(t, e.adminURL("/readyz")).StatusCode == http.StatusOK })
 }
 
 // A load balancer takes an edge that is not ready out: a reload must not do that.
@@ -110,7 +110,7 @@ func TestAReloadReadsTheLibrarysFile(t *testing.T) {
 	}
 	write(20)
 	e.signal(syscall.SIGHUP)
-	soon(t, "the policy is another", func() bool { return strings.Contains(quota(), "q=20") })
+	Soon(t, "the policy is another", func() bool { return strings.Contains(quota(), "q=20") })
 	if got := e.metric("sentinel_edge_config_version"); got != 1 {
 		t.Errorf("the version of a file that has not changed is %v", got)
 	}
@@ -138,7 +138,7 @@ func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
 	for range 3 {
 		e.answers(t, "/ok")
 	}
-	soon(t, "the lines that are lost are counted", func() bool { return e.metric("sentinel_edge_access_log_dropped_total") > 0 })
+	Soon(t, "the lines that are lost are counted", func() bool { return e.metric("sentinel_edge_access_log_dropped_total") > 0 })
 	e.answers(t, "/ok")
 }
 

@@ -16,9 +16,6 @@ import (
 	"time"
 )
 
-// limit ends a test that hangs; nothing is timed by it.
-const limit = 30 * time.Second
-
 // built is where the commands are, built once for all tests.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "edgetest-")
@@ -188,23 +185,5 @@ func (p *process) wait() int {
 // descriptors is how many it has open.
 func (p *process) descriptors() int {
 	p.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return len(entries)
-}
-
-// soon waits until a condition holds.
-func soon(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); ; {
-		if is() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it does not come to this: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	return Descriptors(p.t, p.cmd.Process.Pid)
 }

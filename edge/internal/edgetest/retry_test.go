@@ -97,7 +97,7 @@ func TestABackendThatComesBackGetsTheSecondAttempt(t *testing.T) {
 	b.kill()
 	answers := make(chan *response)
 	go func() { answers <- e.send(http.MethodPut, "/echo", "hello", true) }()
-	soon(t, "the first attempt has failed", func() bool {
+	Soon(t, "the first attempt has failed", func() bool {
 		return e.metric(fmt.Sprintf(`sentinel_edge_inflight{backend=%q,pool="a"}`, b.addr)) == 1
 	})
 	b = b.restart()
@@ -217,7 +217,7 @@ func TestAStopSchedulesNoRetry(t *testing.T) {
 	b.fault("503")
 	answers := make(chan *response)
 	go func() { answers <- get(t, e.url("/waits")) }()
-	soon(t, "the first attempt has failed", func() bool {
+	Soon(t, "the first attempt has failed", func() bool {
 		for _, r := range b.journal() {
 			if r.Target == "/waits" {
 				return r.Ended

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // versioned is the configuration of a version: its limit and its pool tell which
@@ -132,11 +132,7 @@ func TestNoRequestSeesTwoConfigurations(t *testing.T) {
 	for _, srv := range servers {
 		srv.Close()
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > start; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left, %d were there before", runtime.NumGoroutine(), start)
-		}
-	}
+	edgetest.Soon(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= start })
 }
 
 // limitOf is q of RateLimit-Policy.

@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -12,18 +11,8 @@ import (
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
-
-// nowhere is a backend's URL where nobody listens.
-func nowhere(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
 
 // drain reads until the connection ends.
 func (p *peer) drain() { io.Copy(io.Discard, p.r) }
@@ -35,7 +24,7 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 		reason  Reason
 		failure string // what the operator is told
 	}{
-		"nobody listens": {nowhere, 502, UpstreamUnreachable, "connection refused"},
+		"nobody listens": {edgetest.Nowhere, 502, UpstreamUnreachable, "connection refused"},
 		"reset before headers": {func(t *testing.T) string {
 			return raw(t, func(p *peer) { p.head(); p.reset() })
 		}, 502, UpstreamReset, "connection reset by peer"},
@@ -88,7 +77,7 @@ func TestABackendsFailureIsAnsweredAndCounted(t *testing.T) {
 }
 
 func TestNoBackendTellsWhenToComeBack(t *testing.T) {
-	e := newEdge(t, setup{backends: []string{nowhere(t)}, pool: config.Pool{Breaker: config.Breaker{Failures: 1, OpenFor: 30 * time.Second}}})
+	e := newEdge(t, setup{backends: []string{edgetest.Nowhere(t)}, pool: config.Pool{Breaker: config.Breaker{Failures: 1, OpenFor: 30 * time.Second}}})
 	e.get(1, "/")
 	a := e.get(1, "/")
 	a.wantProblem(t, 503, BreakerOpen)
@@ -266,7 +255,7 @@ func TestAClientThatLeavesAStreamFreesTheBackend(t *testing.T) {
 
 func TestAPanicIsAnInternalErrorAndSeenOnce(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
-		e := newEdge(t, setup{route: Route{Limit: panics{errors.New("oops")}}, backends: []string{nowhere(t)}})
+		e := newEdge(t, setup{route: Route{Limit: panics{errors.New("oops")}}, backends: []string{edgetest.Nowhere(t)}})
 		e.get(version, "/").wantProblem(t, 500, Internal)
 		e.wantRecord(500, Internal)
 		e.mu.Lock()
@@ -279,7 +268,7 @@ func TestAPanicIsAnInternalErrorAndSeenOnce(t *testing.T) {
 
 func TestALimiterThatAbortsIsRecorded(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
-		e := newEdge(t, setup{route: Route{Limit: panics{http.ErrAbortHandler}}, backends: []string{nowhere(t)}})
+		e := newEdge(t, setup{route: Route{Limit: panics{http.ErrAbortHandler}}, backends: []string{edgetest.Nowhere(t)}})
 		if resp, err := e.client(version).Do(e.request("GET", "/", nil)); err == nil {
 			resp.Body.Close()
 			t.Errorf("it is answered %s", resp.Status)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // unknownLength is a body of which a client does not know how long it will be.
@@ -221,7 +222,7 @@ func TestAClientsFaultInAShortBodyReachesNoBackend(t *testing.T) {
 
 func TestTheDeadlineHoldsWhileABodyIsKept(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
-		e := newEdge(t, setup{route: Route{Retry: quick, Timeout: 200 * time.Millisecond}, backends: []string{nowhere(t)}})
+		e := newEdge(t, setup{route: Route{Retry: quick, Timeout: 200 * time.Millisecond}, backends: []string{edgetest.Nowhere(t)}})
 		pr, pw := io.Pipe()
 		defer pw.Close()
 		go io.WriteString(pw, "abc")
@@ -274,7 +275,7 @@ func TestTwoHundredStalledUploadsToABackendThatIsDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b Budget
 			retry := Retry{Attempts: 3, Base: 25 * time.Millisecond, Cap: 250 * time.Millisecond, Percent: 20, Least: 3, Budget: &b}
-			s := setup{route: Route{Timeout: 2 * time.Second, Retry: retry}, pool: forgiving, backends: []string{nowhere(t)}}
+			s := setup{route: Route{Timeout: 2 * time.Second, Retry: retry}, pool: forgiving, backends: []string{edgetest.Nowhere(t)}}
 			e := newEdge(t, s)
 			var all sync.WaitGroup
 			for range clients {

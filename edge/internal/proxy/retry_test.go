@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // quick tries three times, and hardly waits.
@@ -258,7 +259,7 @@ func TestWithoutAnyResponseItIsOurs(t *testing.T) {
 	j.wantHits(t, 3)
 	e.wantBreaker("open")
 
-	e = newEdge(t, setup{route: Route{Retry: quick}, backends: []string{nowhere(t)}})
+	e = newEdge(t, setup{route: Route{Retry: quick}, backends: []string{edgetest.Nowhere(t)}})
 	e.get(1, "/").wantProblem(t, 502, UpstreamUnreachable)
 	if r := e.wantRecord(502, UpstreamUnreachable); r.Attempts != 3 {
 		t.Errorf("%d attempts", r.Attempts)
@@ -391,7 +392,7 @@ func TestAnOpenBreakerEndsTheRetriesOfThoseWhoCameBefore(t *testing.T) {
 func TestTheNextBackendGetsTheNextAttempt(t *testing.T) {
 	var j journal
 	s := setup{route: Route{Retry: quick}, backends: []string{
-		nowhere(t), serial(t, &j, ""), serial(t, &j, response(200, "fine"), response(200, "fine"), response(200, "fine")),
+		edgetest.Nowhere(t), serial(t, &j, ""), serial(t, &j, response(200, "fine"), response(200, "fine"), response(200, "fine")),
 	}}
 	s.route.Retry.NextBackend = true
 	s.pool.Breaker = config.Breaker{Failures: 1000, OpenFor: time.Hour}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // network stands for the backends of a synctest: who answers a dial, and when
@@ -575,17 +576,6 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// refusing is an address where nobody listens.
-func refusing(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
-
 // say answers any request with these bytes and hangs up.
 func say(answer string) func(net.Conn) {
 	return func(conn net.Conn) {
@@ -615,7 +605,7 @@ func TestProbesOnRealListeners(t *testing.T) {
 		http, tcp string // the beginning of the error; "": passes
 	}{
 		{"accepts and never answers", func(t *testing.T) string { return listen(t, nil) }, "no answer within 300ms", ""},
-		{"refuses", refusing, "dial tcp", "dial tcp"},
+		{"refuses", edgetest.Nowhere, "dial tcp", "dial tcp"},
 		{"ok", func(t *testing.T) string { return listen(t, say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) }, "", ""},
 		{"no content", func(t *testing.T) string { return listen(t, say("HTTP/1.1 204 No Content\r\n\r\n")) }, "", ""},
 		{"not found", func(t *testing.T) string {

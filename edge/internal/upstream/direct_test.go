@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // scripted is a backend of which each connection is handled by serve.
@@ -143,9 +145,9 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 	c.IdleTimeout = 30 * time.Millisecond
 	p := single(t, c)
 	must(t, p)
-	eventually(t, "it is closed", func() bool { _, open := s.connections(); return open == 0 })
+	edgetest.Soon(t, "it is closed", func() bool { _, open := s.connections(); return open == 0 })
 	must(t, p)
-	eventually(t, "the next one, too", func() bool { made, open := s.connections(); return made == 2 && open == 0 })
+	edgetest.Soon(t, "the next one, too", func() bool { made, open := s.connections(); return made == 2 && open == 0 })
 }
 
 func TestACancelledRequestEndsAtOnce(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sentinelgo/sentinel/core/breaker"
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 func TestWhatMakesABackendTheSame(t *testing.T) {
@@ -138,14 +139,14 @@ func TestARemovedBackendEndsWithItsRequests(t *testing.T) {
 	}
 	g.Release()
 	refused(t, p, NoBackend, 0)
-	eventually(t, "the idle connection is closed", func() bool { _, open := s.connections(); return open == 1 })
+	edgetest.Soon(t, "the idle connection is closed", func() bool { _, open := s.connections(); return open == 1 })
 	close(more)
 	if body, err := io.ReadAll(response.Body); string(body) != "begin ok" || err != nil {
 		t.Errorf("%q, %v", body, err)
 	}
 	_ = response.Body.Close()
 	slow.Done()
-	eventually(t, "the other one is closed", func() bool { _, open := s.connections(); return open == 0 })
+	edgetest.Soon(t, "the other one is closed", func() bool { _, open := s.connections(); return open == 0 })
 	if n := len(r.backends); n != 0 {
 		t.Errorf("%d backends are still known", n)
 	}
@@ -205,7 +206,7 @@ func TestALeaseOutlivesTheRemoval(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	l.Done()
-	eventually(t, "its connection is closed", func() bool { made, open := s.connections(); return made == 1 && open == 0 })
+	edgetest.Soon(t, "its connection is closed", func() bool { made, open := s.connections(); return made == 1 && open == 0 })
 }
 
 func TestOtherTimeoutsNeedOtherConnections(t *testing.T) {
@@ -218,7 +219,7 @@ func TestOtherTimeoutsNeedOtherConnections(t *testing.T) {
 	second := r.Generation([]config.Pool{c}, requestTimeout)
 	must(t, second.Pool("pool"))
 	must(t, first.Pool("pool"))
-	eventually(t, "the first is closed", func() bool { made, open := s.connections(); return made == 2 && open == 1 })
+	edgetest.Soon(t, "the first is closed", func() bool { made, open := s.connections(); return made == 2 && open == 1 })
 }
 
 // Other settings of a breaker change what follows, not what was.
@@ -250,26 +251,13 @@ func TestAChangedBreakerKeepsItsState(t *testing.T) {
 	})
 }
 
-// descriptors is how many the process has open; 0 where that cannot be seen.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	if runtime.GOOS != "linux" {
-		return 0
-	}
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(all)
-}
-
 func TestGenerationsLeaveNothingBehind(t *testing.T) {
 	s := newBackendServer(t, ok)
 	r := newTest(t, Options{})
 	base := r.Generation([]config.Pool{checkedHTTP(poolOf(t, s.URL), "/")}, requestTimeout)
 	<-base.Checked()
 	must(t, base.Pool("pool"))
-	before, files := runtime.NumGoroutine(), descriptors(t)
+	before, files := runtime.NumGoroutine(), edgetest.Descriptors(t, os.Getpid())
 	for i := range 1000 {
 		c := checkedHTTP(poolOf(t, s.URL), "/")
 		if i%10 == 0 {
@@ -281,14 +269,14 @@ func TestGenerationsLeaveNothingBehind(t *testing.T) {
 		base = next
 	}
 	must(t, base.Pool("pool"))
-	eventually(t, "goroutines and descriptors are as before", func() bool {
-		return runtime.NumGoroutine() <= before && descriptors(t) <= files
+	edgetest.Soon(t, "goroutines and descriptors are as before", func() bool {
+		return runtime.NumGoroutine() <= before && edgetest.Descriptors(t, os.Getpid()) <= files
 	})
 	if n := len(r.backends); n != 1 {
 		t.Errorf("%d backends", n)
 	}
 	base.Release()
-	eventually(t, "none is left", func() bool { _, open := s.connections(); return open == 0 })
+	edgetest.Soon(t, "none is left", func() bool { _, open := s.connections(); return open == 0 })
 }
 
 // Configurations change while requests go on, and none fails: each has a backend

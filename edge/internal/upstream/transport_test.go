@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/config"
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // backend is a server that knows its connections.
@@ -88,7 +89,7 @@ func must(t *testing.T, p *Pool) {
 }
 
 func TestRequestsAndResponsesStayAsTheyAre(t *testing.T) {
-	t.Setenv("HTTP_PROXY", refusing(t))
+	t.Setenv("HTTP_PROXY", edgetest.Nowhere(t))
 	t.Setenv("NO_PROXY", "")
 	s := newBackendServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept-Encoding") != "" {
@@ -122,7 +123,7 @@ func TestNoConnectionIsKeptWhereNoneMayBe(t *testing.T) {
 	for range 3 {
 		must(t, p)
 	}
-	eventually(t, "all are closed", func() bool { made, open := s.connections(); return made == 3 && open == 0 })
+	edgetest.Soon(t, "all are closed", func() bool { made, open := s.connections(); return made == 3 && open == 0 })
 }
 
 func TestManyConnectionsAreKept(t *testing.T) {
@@ -143,7 +144,7 @@ func TestManyConnectionsAreKept(t *testing.T) {
 }
 
 func TestADialThatFailedIsSeenAsOne(t *testing.T) {
-	_, err := get(t, single(t, poolOf(t, refusing(t))), "/")
+	_, err := get(t, single(t, poolOf(t, edgetest.Nowhere(t))), "/")
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
 		t.Errorf("%T %v", err, err)
@@ -222,7 +223,7 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 func TestARequestGoesNowhereElse(t *testing.T) {
 	s := newBackendServer(t, ok)
 	b := single(t, poolOf(t, s.URL)).members[0].backend
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, refusing(t), http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, edgetest.Nowhere(t), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,13 +141,3 @@ func breakOpen(t *testing.T, p *Pool) {
 		t.Fatalf("five failures: %v, want open", s)
 	}
 }
-
-// eventually waits until f holds.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for since := time.Now(); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(since) > 30*time.Second {
-			t.Fatalf("not after 30 s: %s", what)
-		}
-	}
-}
