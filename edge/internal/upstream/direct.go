@@ -210,10 +210,7 @@ func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.R
 // exchange sends a request, and reads heads until one is that of the response.
 func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
 	l.said.Asked(r.Method == http.MethodHead)
-	if err := r.Write(l.out); err != nil {
-		return nil, err
-	}
-	if err := l.out.Flush(); err != nil {
+	if err := l.write(r); err != nil {
 		return nil, err
 	}
 	if l.of.response > 0 {
@@ -243,6 +240,17 @@ func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 		}
 		return resp, nil
 	}
+}
+
+// write sends a request.
+func (l *line) write(r *http.Request) error {
+	head, ok := appendHead(l.out.AvailableBuffer(), r)
+	if ok {
+		_, _ = l.out.Write(head) // Flush has the error
+	} else if err := r.Write(l.out); err != nil {
+		return err
+	}
+	return l.out.Flush()
 }
 
 // limit sets the deadline of reads. The end of the context sets one, too, and
