@@ -26,11 +26,10 @@ type attempt struct {
 	x     *exchange
 	lease *upstream.Lease
 
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer   // cancels when the time is over; nil: there is no such time
-	try     *time.Timer   // cancels when the attempt's own time is over; nil: it has none
-	undo    []func() bool // what ends with the attempt
+	scope   scope
+	timer   *time.Timer    // ends it when the time is over; nil: there is no such time
+	try     *time.Timer    // ends it when the attempt's own time is over; nil: it has none
+	undo    [2]func() bool // what ends with the attempt; nil: nothing
 	unwatch func()
 	wires   int // connections that it was sent on; net/http sends again by itself what a kept connection did not take
 
@@ -45,26 +44,20 @@ type attempt struct {
 // attempt begins one. Its end is to be called.
 func (x *exchange) attempt(lease *upstream.Lease) *attempt {
 	a := &attempt{x: x, lease: lease}
-	if x.body == nil {
-		a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
-	} else {
-		// net/http cancels the request's also when we ourselves end the reading of
-		// the body, and an answer may still come then.
-		a.ctx, a.cancel = context.WithCancelCause(context.Background())
-		a.undo = append(a.undo, context.AfterFunc(x.r.Context(), a.clientGone))
-	}
+	a.scope.Context = httptrace.WithClientTrace(context.Background(), &a.trace)
+	a.undo[0] = context.AfterFunc(x.r.Context(), a.clientGone)
 	if !x.deadline.IsZero() {
-		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.cancel(errDeadline) })
+		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.scope.end(errDeadline) })
 	}
 	if d := x.route.Retry.PerTry; d > 0 && x.replayable() && x.repeatable() {
-		a.try = time.AfterFunc(d, func() { a.cancel(errTry) })
+		a.try = time.AfterFunc(d, func() { a.scope.end(errTry) })
 	}
 	a.hints.wait = x.another()
 	a.trace.GotConn = a.gotConn
 	a.trace.Got1xxResponse = a.got1xx
 	if b := x.body; b != nil {
 		a.upload.open(x)
-		a.undo = append(a.undo, context.AfterFunc(a.ctx, func() { a.upload.stop(context.Cause(a.ctx)) }))
+		a.undo[1] = a.scope.AfterFunc(func() { a.upload.stop(a.scope.Err()) })
 		if b.waiting() {
 			a.trace.GotFirstResponseByte = func() { b.answerBegins(a.upload.round) }
 			a.trace.Got100Continue = func() { b.wanted(a.upload.round) }
@@ -80,12 +73,14 @@ func (a *attempt) end() {
 	a.upload.end()
 	a.inTime()
 	for _, undo := range a.undo {
-		undo()
+		if undo != nil {
+			undo()
+		}
 	}
 	if a.unwatch != nil {
 		a.unwatch()
 	}
-	a.cancel(errOver)
+	a.scope.end(errOver)
 }
 
 // inTime ends the time limits.
@@ -126,7 +121,7 @@ func (a *attempt) roundTrip() (*http.Response, *problem) {
 func (a *attempt) request() *http.Request {
 	x := a.x
 	backend := a.lease.Backend().URL()
-	out := x.r.WithContext(httptrace.WithClientTrace(a.ctx, &a.trace))
+	out := x.r.WithContext(&a.scope)
 	out.URL = targetAt(x.r, x.record.Path, backend)
 	out.Proto, out.ProtoMajor, out.ProtoMinor = "HTTP/1.1", 1, 1
 	out.Header = requestHeader(x.r, x.peer, x.claimed(), x.record.ID, x.upgrade)
@@ -173,7 +168,7 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 // backendGone is called when the backend's connection has ended, also when the
 // attempt was cancelled.
 func (a *attempt) backendGone() {
-	if a.ctx.Err() == nil {
+	if a.scope.Err() == nil {
 		a.upload.stop(errUpstreamDied)
 	}
 }
@@ -219,7 +214,7 @@ func (a *attempt) seal() {
 // when we made it so.
 func (a *attempt) clientGone() {
 	if _, stopped, _ := a.x.body.blame(); stopped == nil {
-		a.cancel(errClientGone)
+		a.scope.end(errClientGone)
 	}
 }
 
@@ -229,7 +224,7 @@ func (a *attempt) failure(err error) *problem {
 	_, stopped, _ := a.x.body.blame()
 	p := a.ours()
 	switch {
-	case p == &timedOut && errors.Is(context.Cause(a.ctx), errDeadline) && a.x.body.tookMost(a.x.route.Timeout):
+	case p == &timedOut && errors.Is(a.scope.Err(), errDeadline) && a.x.body.tookMost(a.x.route.Timeout):
 		p = &clientTimedOut // it left the backend too little
 	case p != nil:
 	case a.wires == 0:
@@ -266,7 +261,7 @@ func (a *attempt) remember(p *problem, err error) {
 // ours is the problem if the backend did not end the attempt by itself: the
 // client did something wrong or went away, or we ran out of time. Otherwise nil.
 func (a *attempt) ours() *problem {
-	cause := context.Cause(a.ctx)
+	cause := a.scope.Err()
 	if errors.Is(cause, errClientGone) {
 		// net/http says so before the read that has failed returns, and only that
 		// knows whether it was the end of a body that is too short.

@@ -40,8 +40,10 @@ type line struct {
 	out    *bufio.Writer
 	silent silence
 	said   wire.Responses
-	reused bool
-	since  time.Time // it is idle; zero: it is not
+	// interrupt has what is under way fail.
+	interrupt func()
+	reused    bool
+	since     time.Time // it is idle; zero: it is not
 }
 
 // lineBuffer is as in http.Transport.
@@ -108,6 +110,7 @@ func (d *direct) line(ctx context.Context) (*line, error) {
 		return nil, err
 	}
 	l := &line{Conn: c, of: d, silent: silenceOf(c)}
+	l.interrupt = func() { _ = c.SetDeadline(past) }
 	l.in, l.out = bufio.NewReaderSize(l, lineBuffer), bufio.NewWriterSize(c, lineBuffer)
 	return l, nil
 }
@@ -191,7 +194,7 @@ func (l *line) Read(p []byte) (int, error) {
 // connection is closed.
 func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
 	ctx := r.Context()
-	release := context.AfterFunc(ctx, func() { _ = l.SetDeadline(past) })
+	release := afterFunc(ctx, l.interrupt)
 	resp, err := l.exchange(r, trace)
 	if err != nil {
 		release()
@@ -205,6 +208,14 @@ func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.R
 	}
 	resp.Body = b
 	return resp, nil
+}
+
+// afterFunc is context.AfterFunc, without its own part where the context has one.
+func afterFunc(ctx context.Context, f func()) (stop func() bool) {
+	if c, ok := ctx.(interface{ AfterFunc(f func()) func() bool }); ok {
+		return c.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 // exchange sends a request, and reads heads until one is that of the response.
