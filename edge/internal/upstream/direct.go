@@ -43,7 +43,12 @@ type line struct {
 	// interrupt has what is under way fail.
 	interrupt func()
 	reused    bool
-	since     time.Time // it is idle; zero: it is not
+	since     time.Time // it is idle
+	began     time.Time // the request
+
+	ctx   context.Context //nolint:containedctx // the request's, as the response is
+	by    time.Time       // when what is read next must have come; zero: no limit
+	armed time.Time       // the connection's deadline, see freshen; zero: none
 }
 
 // lineBuffer is as in http.Transport.
@@ -99,8 +104,9 @@ func (d *direct) line(ctx context.Context) (*line, error) {
 		if l == nil {
 			break
 		}
+		l.reused, l.began = true, time.Now()
+		l.freshen()
 		if l.silent.holds() {
-			l.reused = true
 			return l, nil
 		}
 		_ = l.Close() // the backend has closed it, or says what nobody has asked for
@@ -109,7 +115,8 @@ func (d *direct) line(ctx context.Context) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &line{Conn: c, of: d, silent: silenceOf(c)}
+	l := &line{Conn: c, of: d, silent: silenceOf(c), began: time.Now()}
+	l.freshen()
 	l.interrupt = func() { _ = c.SetDeadline(past) }
 	l.in, l.out = bufio.NewReaderSize(l, lineBuffer), bufio.NewWriterSize(c, lineBuffer)
 	return l, nil
@@ -187,21 +194,35 @@ func (d *direct) CloseIdleConnections() {
 
 // Read is that of the connection, as far as it is a response.
 func (l *line) Read(p []byte) (int, error) {
-	return l.said.Read(l.Conn, p)
+	return l.said.Read((*source)(l), p)
+}
+
+// source is what a line reads from.
+type source line
+
+// Read reads from the connection, until the time of the response.
+func (s *source) Read(p []byte) (int, error) {
+	for {
+		n, err := s.Conn.Read(p)
+		if n == 0 && err != nil && (*line)(s).early(err) {
+			continue
+		}
+		return n, err
+	}
 }
 
 // roundTrip sends a request and reads the head of the response. If it fails the
 // connection is closed.
 func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
-	ctx := r.Context()
-	release := afterFunc(ctx, l.interrupt)
+	l.ctx = r.Context()
+	release := afterFunc(l.ctx, l.interrupt)
 	resp, err := l.exchange(r, trace)
 	if err != nil {
 		release()
 		_ = l.Close()
 		return nil, err
 	}
-	b := &lineBody{from: resp.Body, ctx: ctx, line: l, release: release, last: resp.Close}
+	b := &lineBody{from: resp.Body, ctx: l.ctx, line: l, release: release, last: resp.Close}
 	if resp.Body == http.NoBody {
 		b.finish(true)
 		return resp, nil
@@ -225,9 +246,7 @@ func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 		return nil, err
 	}
 	if l.of.response > 0 {
-		if err := l.limit(r.Context(), time.Now().Add(l.of.response)); err != nil {
-			return nil, err
-		}
+		l.by = l.began.Add(l.of.response)
 	}
 	for {
 		resp, err := http.ReadResponse(l.in, r)
@@ -246,10 +265,8 @@ func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 			}
 			continue
 		}
-		if l.of.response > 0 {
-			return resp, l.limit(r.Context(), time.Time{})
-		}
-		return resp, nil
+		l.by = time.Time{}
+		return resp, context.Cause(r.Context())
 	}
 }
 
@@ -264,13 +281,29 @@ func (l *line) write(r *http.Request) error {
 	return l.out.Flush()
 }
 
-// limit sets the deadline of reads. The end of the context sets one, too, and
-// must not be undone: it came before or comes after.
-func (l *line) limit(ctx context.Context, t time.Time) error {
-	if err := l.SetReadDeadline(t); err != nil {
-		return err
+// freshen sees to it that the connection has a deadline, not after the time that a
+// request which begins now has for its response. To set one costs a timer of the
+// runtime: one that others left is good enough as long as it is half of the time
+// ahead. If it comes too early, see early.
+func (l *line) freshen() {
+	if response := l.of.response; response > 0 && l.armed.Sub(l.began) < response/2 {
+		_ = l.arm(l.began.Add(response)) // what is read next fails, too
 	}
-	return context.Cause(ctx)
+}
+
+// early reports whether a read failed because a deadline came that was for others,
+// and has it begin anew. The end of the context sets one, too, and must not be
+// undone: it came before or comes after.
+func (l *line) early(err error) bool {
+	if !isTimeout(err) || !l.by.IsZero() && !time.Now().Before(l.by) {
+		return false
+	}
+	return l.arm(l.by) == nil && context.Cause(l.ctx) == nil
+}
+
+func (l *line) arm(t time.Time) error {
+	l.armed = t
+	return l.SetReadDeadline(t)
 }
 
 // lineBody is a response's body. Its end gives the connection back.

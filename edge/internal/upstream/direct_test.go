@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
@@ -137,6 +138,68 @@ func TestAConnectionIsKeptOnlyIfItsResponseHasEnded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The deadline of a connection is not set for each request; each has the whole time all
+// the same, and no more.
+func TestEachResponseHasTheWholeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10 * time.Second
+		var takes time.Duration // a response
+		var made int
+		d := &direct{most: 1, response: limit, dial: func(context.Context, string, string) (net.Conn, error) {
+			made++
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				for in := bufio.NewReader(theirs); asked(in); {
+					time.Sleep(takes)
+					io.WriteString(theirs, plainOK[:len(plainOK)-1])
+					time.Sleep(2 * limit) // for its body it has as long as it likes
+					io.WriteString(theirs, "k")
+				}
+			}()
+			return ours, nil
+		}}
+		defer d.CloseIdleConnections()
+		r := plainRequest()
+		for i, pause := range []time.Duration{0, 0, 3, 5, 6, 9, 10, 30, 60, 2} {
+			time.Sleep(pause * time.Second)
+			for _, takes = range []time.Duration{0, limit / 3, limit - 1} {
+				resp, err := d.RoundTrip(r)
+				if err != nil {
+					t.Fatalf("%d: after %v: %v", i, takes, err)
+				}
+				if _, err := io.ReadAll(resp.Body); err != nil {
+					t.Fatalf("%d: the body: %v", i, err)
+				}
+			}
+		}
+		if made != 1 {
+			t.Errorf("%d connections", made)
+		}
+		begun := time.Now()
+		takes = limit + 1
+		if _, err := d.RoundTrip(r); err == nil || !isTimeout(err) || time.Since(begun) != limit {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		time.Sleep(4 * limit) // the backend notices
+	})
+}
+
+func TestTheEndOfARequestIsNotUndoneByADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		go func() { asked(bufio.NewReader(theirs)) }()
+		d := &direct{response: time.Second, dial: func(context.Context, string, string) (net.Conn, error) { return ours, nil }}
+		why := errors.New("why")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, why) // just when the deadline comes
+		defer cancel()
+		if _, err := d.RoundTrip(plainRequest().WithContext(ctx)); !errors.Is(err, why) && !isTimeout(err) {
+			t.Error(err)
+		}
+	})
 }
 
 func TestIdleConnectionsAreClosedInTime(t *testing.T) {
