@@ -40,15 +40,18 @@ type conn struct {
 	ended    atomic.Int64 // requests that net/http is done with
 	hijacked atomic.Bool
 
-	rolls atomic.Bool   // idle may be set
-	mu    sync.Mutex    // guards the deadline of reads
-	idle  time.Duration // from a read to the next; 0: asked does not move
-	asked time.Time     // for which deadline net/http has asked
-	by    time.Time     // when the head that has begun must be there; zero: there is none, or no hurry
+	in, out deadline      // of reads and of writes; in's mu guards the next three
+	idle    time.Duration // from a read to the next; 0: asked does not move
+	asked   time.Time     // for which deadline of reads net/http has asked
+	by      time.Time     // when the head that has begun must be there; zero: there is none, or no hurry
+	rolls   atomic.Bool   // idle may be set
 }
 
 func newConn(nc net.Conn, limits *Limits, slots chan struct{}) *conn {
-	return &conn{Conn: nc, limits: limits, slots: slots, scanner: scanner{limits: limits, phase: inHead, first: true}}
+	return &conn{
+		Conn: nc, limits: limits, slots: slots, scanner: scanner{limits: limits, phase: inHead, first: true},
+		in: deadline{set: nc.SetReadDeadline}, out: deadline{set: nc.SetWriteDeadline},
+	}
 }
 
 // Read implements net.Conn.
@@ -67,12 +70,38 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		switch c.scanner.phase {
 		case opaque:
-			return c.Conn.Read(p)
+			return c.read(p)
 		case over:
 			return c.discard(p)
 		}
 		if n := c.fill(p); n > 0 {
 			return n, nil
+		}
+	}
+}
+
+// read reads from the connection below.
+func (c *conn) read(p []byte) (int, error) {
+	for {
+		c.in.begin()
+		n, err := c.Conn.Read(p)
+		switch early := c.in.end(err); {
+		case !early:
+			return n, err
+		case n > 0:
+			return n, nil
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (written int, err error) {
+	for {
+		c.out.begin()
+		n, err := c.Conn.Write(p[written:])
+		written += n
+		if early := c.out.end(err); !early {
+			return written, err
 		}
 	}
 }
@@ -97,7 +126,7 @@ func (c *conn) fill(p []byte) int {
 	if len(c.kept.bytes) == 0 {
 		var n int
 		p = p[:min(len(p), mostRead)]
-		n, c.err = c.Conn.Read(p)
+		n, c.err = c.read(p)
 		c.roll(n)
 		return c.sift(p[:n])
 	}
@@ -111,7 +140,7 @@ func (c *conn) fill(p []byte) int {
 		c.hurry()
 	}
 	var n int
-	n, c.err = c.Conn.Read(c.kept.room())
+	n, c.err = c.read(c.kept.room())
 	c.roll(n)
 	c.kept.bytes = c.kept.bytes[:len(c.kept.bytes)+n]
 	c.siftKept()
@@ -177,7 +206,7 @@ func (c *conn) discard(p []byte) (int, error) {
 		p = make([]byte, 4<<10)
 	}
 	for {
-		if _, err := c.Conn.Read(p); err != nil {
+		if _, err := c.read(p); err != nil {
 			return 0, err
 		}
 	}
@@ -188,10 +217,10 @@ func (c *conn) hurry() {
 	if c.limits.HeaderTimeout == 0 || !c.by.IsZero() { // only the reader writes by
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.by = time.Now().Add(c.limits.HeaderTimeout)
-	_ = c.Conn.SetReadDeadline(c.sooner()) // the read that follows fails, too
+	_ = c.in.ask(c.sooner()) // the read that follows fails, too
 }
 
 // calm ends it.
@@ -199,10 +228,10 @@ func (c *conn) calm() {
 	if c.by.IsZero() {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.by = time.Time{}
-	_ = c.Conn.SetReadDeadline(c.asked) // the read that follows fails, too
+	_ = c.in.ask(c.asked) // the read that follows fails, too
 }
 
 // sooner is the deadline of reads. The caller holds mu.
@@ -215,20 +244,27 @@ func (c *conn) sooner() time.Time {
 
 // SetReadDeadline implements net.Conn.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.asked, c.idle = t, 0
 	c.rolls.Store(false)
-	return c.Conn.SetReadDeadline(c.sooner())
+	return c.in.ask(c.sooner())
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return c.out.ask(t)
 }
 
 // setIdle has the deadline move with each read that brings something.
 func (c *conn) setIdle(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.asked, c.idle = time.Now().Add(d), d
 	c.rolls.Store(true)
-	_ = c.Conn.SetReadDeadline(c.sooner()) // the read that follows fails, too
+	_ = c.in.ask(c.sooner()) // the read that follows fails, too
 }
 
 // roll moves the deadline, after a read of n bytes, if it is one that moves.
@@ -236,11 +272,11 @@ func (c *conn) roll(n int) {
 	if n <= 0 || !c.rolls.Load() {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	if c.idle > 0 {
 		c.asked = time.Now().Add(c.idle)
-		_ = c.Conn.SetReadDeadline(c.sooner()) // the read that follows fails, too
+		_ = c.in.ask(c.sooner()) // the read that follows fails, too
 	}
 }
 
@@ -266,7 +302,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// NetConn returns the connection below. To read from it passes over what is kept.
+// NetConn returns the connection below. To read from it passes over what is kept, and
+// its deadlines are not those that were set here.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // SyscallConn implements syscall.Conn.
