@@ -43,6 +43,7 @@ type line struct {
 	// interrupt has what is under way fail.
 	interrupt func()
 	reused    bool
+	eager     bool      // a read must not wait
 	since     time.Time // it is idle
 	began     time.Time // the request
 
@@ -202,6 +203,9 @@ type source line
 
 // Read reads from the connection, until the time of the response.
 func (s *source) Read(p []byte) (int, error) {
+	if s.eager {
+		return s.silent.more(p)
+	}
 	for {
 		n, err := s.Conn.Read(p)
 		if n == 0 && err != nil && (*line)(s).early(err) {
@@ -222,7 +226,7 @@ func (l *line) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.R
 		_ = l.Close()
 		return nil, err
 	}
-	b := &lineBody{from: resp.Body, ctx: l.ctx, line: l, release: release, last: resp.Close}
+	b := &lineBody{from: resp.Body, ctx: l.ctx, line: l, release: release, last: resp.Close, fresh: resp.ContentLength > 0}
 	if resp.Body == http.NoBody {
 		b.finish(true)
 		return resp, nil
@@ -313,6 +317,7 @@ type lineBody struct {
 	line    *line
 	release func() bool // of the connection from the context
 	last    bool        // there is no request after this one
+	fresh   bool        // nothing was read of it, and its length is known
 	done    atomic.Bool
 }
 
@@ -322,6 +327,15 @@ func (b *lineBody) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := b.from.Read(p)
+	if err == nil && b.fresh && b.line.in.Buffered() == 0 {
+		// It was what came with the head, which is little. What else is here goes with it.
+		b.line.eager = true
+		var more int
+		more, err = b.from.Read(p[n:])
+		b.line.eager = false
+		n += more
+	}
+	b.fresh = false
 	if err == nil {
 		return n, nil
 	}

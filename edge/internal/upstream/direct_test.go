@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -200,6 +201,45 @@ func TestTheEndOfARequestIsNotUndoneByADeadline(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The first read of a body takes what is here, and waits for no more.
+func TestWhatIsHereOfABodyIsRead(t *testing.T) {
+	const length = 100_000
+	body := strings.Repeat("0123456789", length/10)
+	for _, first := range []int{1, 100, lineBuffer, 20_000, length - 1, length} {
+		t.Run(strconv.Itoa(first), func(t *testing.T) {
+			goOn := make(chan struct{})
+			p := single(t, poolOf(t, scripted(t, func(c net.Conn, in *bufio.Reader) {
+				for asked(in) {
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(length)+"\r\n\r\n"+body[:first])
+					<-goOn
+					io.WriteString(c, body[first:])
+				}
+			})))
+			b := p.members[0].backend
+			for range 2 {
+				resp, err := b.RoundTrip(request(t, b, "/"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got strings.Builder
+				buffer := make([]byte, 32<<10)
+				for got.Len() < first {
+					n, err := resp.Body.Read(buffer)
+					got.Write(buffer[:n])
+					if err != nil && (err != io.EOF || first < length) {
+						t.Fatalf("after %d bytes: %v", got.Len(), err)
+					}
+				}
+				goOn <- struct{}{}
+				if _, err := io.Copy(&got, resp.Body); err != nil || got.String() != body {
+					t.Errorf("%d bytes, %v", got.Len(), err)
+				}
+				resp.Body.Close()
+			}
+		})
+	}
 }
 
 func TestIdleConnectionsAreClosedInTime(t *testing.T) {
