@@ -44,7 +44,7 @@ type attempt struct {
 // attempt begins one. Its end is to be called.
 func (x *exchange) attempt(lease *upstream.Lease) *attempt {
 	a := &attempt{x: x, lease: lease}
-	a.scope.Context = httptrace.WithClientTrace(context.Background(), &a.trace)
+	a.scope.Context = context.Background()
 	a.undo[0] = context.AfterFunc(x.r.Context(), a.clientGone)
 	if !x.deadline.IsZero() {
 		a.timer = time.AfterFunc(time.Until(x.deadline), func() { a.scope.end(errDeadline) })
@@ -104,7 +104,7 @@ func (a *attempt) extend() {
 func (a *attempt) roundTrip() (*http.Response, *problem) {
 	out := a.request()
 	began := time.Now()
-	resp, err := a.lease.Backend().RoundTrip(out)
+	resp, err := a.lease.Backend().RoundTrip(out, &a.trace)
 	a.x.record.Upstream += time.Since(began)
 	a.x.record.Attempts += max(1, a.wires)
 	a.seal()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -165,11 +166,11 @@ func (b *Backend) Breaker() breaker.State { return b.breaker.State() }
 
 // RoundTrip sends one request on a connection of this backend: the one place
 // through which traffic reaches it, as http.RoundTripper says. The request's URL
-// has the backend's scheme and host. Where no TCP connection can be made, the
-// error is a *net.OpError whose Op is "dial".
-func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
+// has the backend's scheme and host, and its context no trace: that is here, or nil.
+// Where no TCP connection can be made, the error is a *net.OpError whose Op is "dial".
+func (b *Backend) RoundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
 	b.waiting.Add(1)
-	resp, err := b.link.Load().RoundTrip(r)
+	resp, err := b.link.Load().roundTrip(r, trace)
 	b.waiting.Add(-1)
 	if err == nil && resp.StatusCode < 100 { // net/http takes 042
 		_ = resp.Body.Close()

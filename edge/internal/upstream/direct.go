@@ -63,17 +63,16 @@ func isDirect(r *http.Request) bool {
 	return r.URL.Scheme == "http" && r.ContentLength == 0 && (r.Body == nil || r.Body == http.NoBody) && r.Header["Upgrade"] == nil
 }
 
-// RoundTrip is that of http.RoundTripper. As http.Transport, it sends a request that
+// roundTrip is that of a backend. As http.Transport, it sends a request that
 // asks for nothing to be changed once more, if a kept connection turns out to be
 // closed.
-func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	trace := httptrace.ContextClientTrace(r.Context())
+func (d *direct) roundTrip(r *http.Request, trace *httptrace.ClientTrace) (*http.Response, error) {
 	for {
 		l, err := d.line(r.Context())
 		if err != nil {
 			return nil, err
 		}
-		if trace != nil && trace.GotConn != nil {
+		if trace.GotConn != nil {
 			trace.GotConn(httptrace.GotConnInfo{Conn: l.Conn, Reused: l.reused})
 		}
 		resp, err := l.roundTrip(r, trace)
@@ -262,7 +261,7 @@ func (l *line) exchange(r *http.Request, trace *httptrace.ClientTrace) (*http.Re
 		case resp.StatusCode == http.StatusSwitchingProtocols: // which nobody has asked for
 			resp.Close = true
 		case resp.StatusCode >= 100 && resp.StatusCode < 200:
-			if trace != nil && trace.Got1xxResponse != nil {
+			if trace.Got1xxResponse != nil {
 				if err := trace.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
 					return nil, err
 				}

@@ -59,7 +59,7 @@ func TestAKeptConnectionThatWasClosedIsNotUsed(t *testing.T) {
 		l := acquire(t, p)
 		r := request(t, l.Backend(), "/")
 		r.Method = http.MethodDelete
-		resp, err := l.Backend().RoundTrip(r)
+		resp, err := l.Backend().RoundTrip(r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestOnlyWhatIsSafeIsSentAgain(t *testing.T) {
 				r := request(t, b, "/")
 				r.Method = method
 				var resp *http.Response
-				if resp, err = b.RoundTrip(r); err == nil {
+				if resp, err = b.RoundTrip(r, nil); err == nil {
 					resp.Body.Close()
 				}
 			}
@@ -125,7 +125,7 @@ func TestAConnectionIsKeptOnlyIfItsResponseHasEnded(t *testing.T) {
 			})))
 			b := p.members[0].backend
 			for range 2 {
-				resp, err := b.RoundTrip(request(t, b, "/"))
+				resp, err := b.RoundTrip(request(t, b, "/"), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -167,7 +167,7 @@ func TestEachResponseHasTheWholeTime(t *testing.T) {
 		for i, pause := range []time.Duration{0, 0, 3, 5, 6, 9, 10, 30, 60, 2} {
 			time.Sleep(pause * time.Second)
 			for _, takes = range []time.Duration{0, limit / 3, limit - 1} {
-				resp, err := d.RoundTrip(r)
+				resp, err := d.roundTrip(r, new(httptrace.ClientTrace))
 				if err != nil {
 					t.Fatalf("%d: after %v: %v", i, takes, err)
 				}
@@ -181,7 +181,7 @@ func TestEachResponseHasTheWholeTime(t *testing.T) {
 		}
 		begun := time.Now()
 		takes = limit + 1
-		if _, err := d.RoundTrip(r); err == nil || !isTimeout(err) || time.Since(begun) != limit {
+		if _, err := d.roundTrip(r, new(httptrace.ClientTrace)); err == nil || !isTimeout(err) || time.Since(begun) != limit {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		time.Sleep(4 * limit) // the backend notices
@@ -197,7 +197,7 @@ func TestTheEndOfARequestIsNotUndoneByADeadline(t *testing.T) {
 		why := errors.New("why")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, why) // just when the deadline comes
 		defer cancel()
-		if _, err := d.RoundTrip(plainRequest().WithContext(ctx)); !errors.Is(err, why) && !isTimeout(err) {
+		if _, err := d.roundTrip(plainRequest().WithContext(ctx), new(httptrace.ClientTrace)); !errors.Is(err, why) && !isTimeout(err) {
 			t.Error(err)
 		}
 	})
@@ -219,7 +219,7 @@ func TestWhatIsHereOfABodyIsRead(t *testing.T) {
 			})))
 			b := p.members[0].backend
 			for range 2 {
-				resp, err := b.RoundTrip(request(t, b, "/"))
+				resp, err := b.RoundTrip(request(t, b, "/"), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -272,7 +272,7 @@ func TestACancelledRequestEndsAtOnce(t *testing.T) {
 				time.Sleep(20 * time.Millisecond) // until it is waited for; without it the test is only weaker
 				cancel(cause)
 			}()
-			resp, err := b.RoundTrip(request(t, b, "/").WithContext(ctx))
+			resp, err := b.RoundTrip(request(t, b, "/").WithContext(ctx), nil)
 			if err == nil {
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
@@ -303,7 +303,7 @@ func TestInterimResponsesAreToldAndBounded(t *testing.T) {
 	}}
 	for range 2 {
 		r := request(t, b, "/")
-		resp, err := b.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+		resp, err := b.RoundTrip(r, trace)
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%v, %v", resp, err)
 		}
@@ -327,7 +327,7 @@ func TestAHeadWithoutAnEndIsNotReadForever(t *testing.T) {
 		}
 	}))).members[0].backend
 	soon := inTime(t)
-	resp, err := b.RoundTrip(request(t, b, "/"))
+	resp, err := b.RoundTrip(request(t, b, "/"), nil)
 	if err == nil {
 		resp.Body.Close()
 		t.Error("it was taken")
@@ -340,7 +340,7 @@ func TestABodyThatIsCutOffIsAnError(t *testing.T) {
 		asked(in)
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok")
 	}))).members[0].backend
-	resp, err := b.RoundTrip(request(t, b, "/"))
+	resp, err := b.RoundTrip(request(t, b, "/"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

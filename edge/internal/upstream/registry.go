@@ -8,7 +8,7 @@
 //	lease, refusal, retryAfter := pool.Acquire()
 //	if lease == nil { ... }
 //	defer lease.Done()
-//	response, err := lease.Backend().RoundTrip(request)
+//	response, err := lease.Backend().RoundTrip(request, nil)
 //	lease.Report(breaker.Success)
 //
 // Three things keep a request from a backend, and none of them changes another:

@@ -104,7 +104,7 @@ func TestABackendOutlivesConfigurations(t *testing.T) {
 	if st := b.Backend().Breaker(); st != breaker.Open {
 		t.Errorf("four failures before and one after: %v", st)
 	}
-	response, err := l.Backend().RoundTrip(request(t, l.Backend(), "/"))
+	response, err := l.Backend().RoundTrip(request(t, l.Backend(), "/"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestARemovedBackendEndsWithItsRequests(t *testing.T) {
 	g := r.Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout)
 	p := g.Pool("pool")
 	slow := acquire(t, p)
-	response, err := slow.Backend().RoundTrip(request(t, slow.Backend(), "/slow"))
+	response, err := slow.Backend().RoundTrip(request(t, slow.Backend(), "/slow"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestNoRequestFailsBecauseItsBackendIsRemoved(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				resp, err := mine.Backend().RoundTrip(req)
+				resp, err := mine.Backend().RoundTrip(req, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -197,7 +197,7 @@ func TestALeaseOutlivesTheRemoval(t *testing.T) {
 	g := newTest(t, Options{}).Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout)
 	l := acquire(t, g.Pool("pool"))
 	g.Release()
-	response, err := l.Backend().RoundTrip(request(t, l.Backend(), "/"))
+	response, err := l.Backend().RoundTrip(request(t, l.Backend(), "/"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

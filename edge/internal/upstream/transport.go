@@ -29,25 +29,34 @@ type link struct {
 	transport *http.Transport
 }
 
-// RoundTrip is that of http.RoundTripper.
-func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+// roundTrip is that of a backend. Package httptrace could make one of two traces, but does so by
+// reflection, for each request.
+func (l *link) roundTrip(r *http.Request, theirs *httptrace.ClientTrace) (*http.Response, error) {
+	if theirs == nil {
+		theirs = new(httptrace.ClientTrace)
+	}
 	if isDirect(r) {
-		return l.direct.RoundTrip(r)
+		return l.direct.roundTrip(r, theirs)
 	}
 	var on atomic.Pointer[conn]
-	trace := &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			if c, ok := info.Conn.(*conn); ok {
-				on.Store(c)
-				c.said.Asked(r.Method == http.MethodHead)
-			}
-		},
-		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
-			on.Load().said.Restore(http.Header(h))
-			return nil
-		},
+	trace := *theirs
+	trace.GotConn = func(info httptrace.GotConnInfo) {
+		if c, ok := info.Conn.(*conn); ok {
+			on.Store(c)
+			c.said.Asked(r.Method == http.MethodHead)
+		}
+		if theirs.GotConn != nil {
+			theirs.GotConn(info)
+		}
 	}
-	resp, err := l.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	trace.Got1xxResponse = func(status int, h textproto.MIMEHeader) error {
+		on.Load().said.Restore(http.Header(h))
+		if theirs.Got1xxResponse != nil {
+			return theirs.Got1xxResponse(status, h)
+		}
+		return nil
+	}
+	resp, err := l.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &trace)))
 	if err == nil {
 		on.Load().said.Restore(resp.Header)
 	}

@@ -63,7 +63,7 @@ func get(t *testing.T, p *Pool, path string) (string, error) {
 	t.Helper()
 	l := acquire(t, p)
 	defer l.Done()
-	response, err := l.Backend().RoundTrip(request(t, l.Backend(), path))
+	response, err := l.Backend().RoundTrip(request(t, l.Backend(), path), nil)
 	if err != nil {
 		return "", err
 	}
@@ -227,7 +227,7 @@ func TestARequestGoesNowhereElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := b.RoundTrip(r)
+	response, err := b.RoundTrip(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
