@@ -271,7 +271,7 @@ func (s *stage) revive(i int, addr string) {
 	s.backends[i] = back
 }
 
-// crowd asks for /web from so many goroutines, each with a pause between its
+// crowd asks for a path from so many goroutines, each with a pause between its
 // requests, until done is closed.
 func (s *stage) crowd(path string, goroutines int, done <-chan struct{}) *tally {
 	t := newTally()

@@ -246,8 +246,13 @@ type failure struct {
 
 // failed remembers why a request failed.
 func (b *Backend) failed(err error) {
+	b.failure.Store(&failure{brief(err), time.Now()})
+}
+
+// brief is as much of an error as is remembered: some of them quote what came.
+func brief(err error) string {
 	text := err.Error()
-	b.failure.Store(&failure{text[:min(len(text), longestFailure)], time.Now()}) // some of them quote what came
+	return text[:min(len(text), longestFailure)]
 }
 
 // lastFailureOfRequest is the zero value if there was none.

@@ -129,7 +129,7 @@ func (b *Backend) observe(c *checker, err error, due time.Duration) bool {
 	b.setHealth(b.health.after(err == nil, c.config.Fall, c.config.Rise))
 	b.lastCheck, b.lastError = time.Now(), ""
 	if err != nil {
-		b.lastError = err.Error()
+		b.lastError = brief(err)
 		b.lastFailure = b.lastError
 	}
 	is, failure := b.health.standing, b.lastFailure

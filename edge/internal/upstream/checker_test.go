@@ -241,6 +241,19 @@ func TestAFailureIsShownWithItsTime(t *testing.T) {
 	})
 }
 
+// A check's error may quote what came, which may be long.
+func TestACheckThatFailsIsToldInShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheckTest(t)
+		c.net.on("a:80", func(context.Context) error { return errors.New(strings.Repeat("x", 100_000)) })
+		g := c.generation(checkedTCP(one(t)))
+		synctest.Wait()
+		if s := g.Status()[0]; s.LastError != strings.Repeat("x", 300) || c.log.Len() > 1000 {
+			t.Errorf("%d bytes are kept, %d were logged", len(s.LastError), c.log.Len())
+		}
+	})
+}
+
 func TestAFlappingBackendChangesNothing(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
