@@ -59,7 +59,7 @@ func contents(call *command.Call, args []string) (text []byte, code int, ok bool
 	}
 	text, err := os.ReadFile(args[0])
 	if err != nil {
-		return nil, call.Misuse(err), false
+		return nil, faulty(call, args[0], err), false
 	}
 	return text, command.OK, true
 }

@@ -40,6 +40,9 @@ func (c *cli) serve(call *command.Call, args []string) int {
 	fs.BoolVar(&o.plain, "plain", false, "let -listen be another address than loopback without certificates")
 	fs.BoolVar(&o.adminRemote, "admin-allow-remote", false, "let -admin be another address than loopback")
 	fs.Func("admin-host", "-admin may be asked for by `NAME`, too, and not only as localhost or by an address; may be repeated", func(name string) error {
+		if name == "" || strings.ContainsAny(name, ":/ ") {
+			return errors.New("must be a host's name, without a port; addresses may always be used")
+		}
 		o.adminHosts = append(o.adminHosts, name)
 		return nil
 	})

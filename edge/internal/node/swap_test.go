@@ -135,6 +135,58 @@ func TestNoRequestSeesTwoConfigurations(t *testing.T) {
 	edgetest.Soon(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= start })
 }
 
+// A fleet's backends and routes come and go for as long as a node runs: what is gone is not
+// scraped for ever.
+func TestTheMetricsOfWhatIsGoneAreDropped(t *testing.T) {
+	var backends [2]string
+	for i := range backends {
+		srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer srv.Close()
+		backends[i] = srv.URL
+	}
+	n := running(t, versioned(t, 1, backends), io.Discard)
+	defer n.close(t.Context())
+	ask := func() {
+		w := httptest.NewRecorder()
+		n.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://edge/x", http.NoBody))
+		if w.Code != http.StatusOK {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	scraped := func() string {
+		resp, err := http.Get("http://" + n.open[1].listener.Addr().String() + "/metrics") //nolint:noctx // loopback
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	attempts := func(i int) string {
+		return `sentinel_edge_upstream_attempts_total{backend="` + strings.TrimPrefix(backends[i], "http://") + `",result="ok"} `
+	}
+	ask()
+	if text := scraped(); !strings.Contains(text, attempts(1)) {
+		t.Fatalf("no %s in\n%s", attempts(1), text)
+	}
+	if err := n.apply(t.Context(), versioned(t, 2, backends)); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	for end := time.Now().Add(10 * time.Second); strings.Contains(scraped(), attempts(1)); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("what is gone is still scraped")
+		}
+	}
+	if text := scraped(); !strings.Contains(text, attempts(0)+"1\n") || !strings.Contains(text, `decision_reason="allowed",endpoint_id="local:/x"} 2`+"\n") {
+		t.Errorf("what there is was dropped, too:\n%s", text)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 // limitOf is q of RateLimit-Policy.
 func limitOf(header string) int64 {
 	_, after, _ := strings.Cut(header, ";q=")
