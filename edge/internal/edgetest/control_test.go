@@ -385,8 +385,8 @@ func exitCode(err error) int {
 	return 0
 }
 
-// Each of fifty times it is killed somewhere among edits, and each edit that it
-// acknowledged is there afterwards.
+// Each of fifty times it is killed somewhere among edits, of which there are more than a
+// thousand, and each edit that it acknowledged is there afterwards.
 func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 	t.Parallel()
 	kills := 50
@@ -400,6 +400,7 @@ func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var all sync.WaitGroup
+		var made atomic.Int64 // in this round
 		for writer := range 3 {
 			all.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
@@ -414,6 +415,7 @@ func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 						t.Errorf("%d %s", w.status, w.Detail)
 					default:
 						journal[w.Version] = w.SHA256
+						made.Add(1)
 					}
 					mu.Unlock()
 					if err != nil {
@@ -422,7 +424,8 @@ func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(rand.Int64N(100_000)) * time.Microsecond) // #nosec G404 -- any moment
+		soon(t, "there are edits", func() bool { return made.Load() >= 20 })
+		time.Sleep(time.Duration(rand.Int64N(20_000)) * time.Microsecond) // #nosec G404 -- any moment
 		p.kill()
 		cancel()
 		all.Wait()
