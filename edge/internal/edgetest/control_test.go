@@ -424,7 +424,7 @@ func TestNoAcknowledgedEditIsLostByAKill(t *testing.T) {
 				}
 			})
 		}
-		soon(t, "there are edits", func() bool { return made.Load() >= 20 })
+		Soon(t, "there are edits", func() bool { return made.Load() >= 20 })
 		time.Sleep(time.Duration(rand.Int64N(20_000)) * time.Microsecond) // #nosec G404 -- any moment
 		p.kill()
 		cancel()
