@@ -275,6 +275,7 @@ func TestChangesAreLogged(t *testing.T) {
 		} {
 			i.set(c.answer)
 			time.Sleep(15*time.Minute + time.Second)
+			synctest.Wait()
 			if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) || strings.Count(got, "\n") > 1 {
 				t.Errorf("step %d: %q, want %q", step, got, c.want)
 			}

@@ -47,7 +47,7 @@ server: {listen: "127.0.0.1:0"}
 admin: {listen: "127.0.0.1:0"}
 rate_limit: {capacity: 10, refill_rate: 10}
 routes: [{path: /x, backend: a}]
-backends: [{name: a, url: %q, health: {path: /, interval: 20ms, timeout: 20ms}}, {name: b, url: "http://127.0.0.1:1"}]
+backends: [{name: a, url: %q, health: {path: /, interval: 1s, timeout: 1s}}, {name: b, url: "http://127.0.0.1:1"}]
 `, backend.URL)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -122,7 +122,7 @@ func (b *body) begin(round int) error {
 	if round == b.round {
 		b.asked = true
 	}
-	for (b.held || b.expect == answering) && b.stopped == nil && b.fault == nil && round == b.round {
+	for (b.held || b.expect == answering) && !b.ended && b.stopped == nil && b.fault == nil && round == b.round {
 		b.changed.Wait()
 	}
 	switch {
@@ -378,6 +378,7 @@ func (b *body) drain() {
 	if !b.ended {
 		b.stopped = errOver
 	}
+	b.changed.Broadcast()
 }
 
 // onContinue has tell called before the first read, if the client waits for a 100.

@@ -178,6 +178,64 @@ func TestAHeldBodyWaitsUntilItIsStopped(t *testing.T) {
 	})
 }
 
+// net/http reads once more, to see that there is no more than was announced: who comes
+// when all has been read waits for nobody, though the backend has answered.
+func TestAReadBehindTheEndDoesNotWait(t *testing.T) {
+	for name, after := range map[string]func(*body){"held": (*body).hold, "an answer begins": func(b *body) { b.expect = answering }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, s, _ := scripted()
+				s <- func(p []byte) (int, error) { return copy(p, "x"), io.EOF }
+				<-reading(b)
+				after(b)
+				done := reading(b)
+				select {
+				case err := <-done:
+					if !errors.Is(err, io.EOF) {
+						t.Errorf("%v", err)
+					}
+				default:
+					t.Error("it waits")
+					b.stop(errOver)
+					b.mu.Lock()
+					b.held, b.expect = false, notExpected
+					b.changed.Broadcast()
+					b.mu.Unlock()
+				}
+			})
+		})
+	}
+}
+
+// Nor does who waited when the rest was thrown away.
+func TestAReadThatWaitsSeesTheEndThatDrainFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s, rec := scripted()
+		go func() {
+			for range rec.read {
+			}
+		}()
+		defer close(rec.read)
+		b.hold()
+		done := reading(b)
+		s <- func([]byte) (int, error) { return 0, io.EOF }
+		b.drain()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%v", err)
+			}
+		default:
+			t.Error("it waits")
+			b.mu.Lock()
+			b.held = false
+			b.changed.Broadcast()
+			b.mu.Unlock()
+		}
+	})
+}
+
 func TestABodyMayBeAsLongAsItsLimit(t *testing.T) {
 	for length, tooLong := range map[int]bool{99: false, 100: false, 101: true} {
 		r := &http.Request{ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, Body: io.NopCloser(strings.NewReader(strings.Repeat("x", length)))}

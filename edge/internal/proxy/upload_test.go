@@ -116,7 +116,7 @@ func TestABackendThatReadsNothingTimesOut(t *testing.T) {
 		defer close(done)
 		e := newEdge(t, setup{
 			backends: []string{raw(t, func(*peer) { <-done })},
-			route:    Route{Timeout: 300 * time.Millisecond}, options: Options{MaxBodyBytes: 1 << 40},
+			route:    Route{Timeout: 2 * time.Second}, options: Options{MaxBodyBytes: 1 << 40},
 		})
 		e.do(e.client(version), e.request("POST", "/", io.LimitReader(zeros{}, 64<<20))).wantProblem(t, 504, UpstreamTimeout)
 		e.wantRecord(504, UpstreamTimeout)
