@@ -285,6 +285,21 @@ func overBoth(t *testing.T, f func(t *testing.T, version int)) {
 	t.Run("http2", func(t *testing.T) { f(t, 2) })
 }
 
+// inTime tries with a time that is longer each time, until nothing is wrong: on a busy
+// machine a short one is over before those whom it is for were let run. What is wrong
+// by itself is so whatever the time is.
+func inTime(t *testing.T, try func(unit time.Duration) (wrong string)) {
+	t.Helper()
+	for _, unit := range []time.Duration{200 * time.Millisecond, 2 * time.Second, 8 * time.Second} {
+		wrong := try(unit)
+		if wrong == "" {
+			return
+		}
+		t.Logf("with %s: %s", unit, wrong)
+	}
+	t.Error("it is wrong whatever time there is")
+}
+
 // answer is a response that was read to its end, or to where it tore.
 type answer struct {
 	*http.Response

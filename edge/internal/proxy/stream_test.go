@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -237,19 +238,22 @@ func TestAtTheEndOfGraceABodyIsCutAndRecordedAsDraining(t *testing.T) {
 
 func TestAClientMayTakeItsTime(t *testing.T) {
 	overBoth(t, func(t *testing.T, version int) {
-		e := newEdge(t, setup{route: Route{Timeout: time.Second}, backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", itoa(32<<20))
-			io.CopyN(w, zeros{}, 32<<20)
-		})}})
-		resp, err := e.client(version).Do(e.request("GET", "/", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		time.Sleep(1500 * time.Millisecond)
-		if n, err := io.Copy(io.Discard, resp.Body); n != 32<<20 || err != nil {
-			t.Errorf("%d bytes, %v", n, err)
-		}
-		e.wantRecord(200, OK)
+		inTime(t, func(unit time.Duration) string {
+			e := newEdge(t, setup{route: Route{Timeout: unit}, backends: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", itoa(32<<20))
+				io.CopyN(w, zeros{}, 32<<20)
+			})}})
+			resp, err := e.client(version).Do(e.request("GET", "/", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			time.Sleep(2 * unit)
+			n, err := io.Copy(io.Discard, resp.Body)
+			if r := e.record(1); n != 32<<20 || err != nil || r.Status != 200 || r.Reason != OK {
+				return fmt.Sprintf("%d bytes, %v, recorded %d %s", n, err, r.Status, r.Reason)
+			}
+			return ""
+		})
 	})
 }
