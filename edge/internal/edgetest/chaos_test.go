@@ -28,6 +28,18 @@ func (e *edge) quiet(before baseline, pools ...*backend) {
 	})
 }
 
+// attempts is how many requests to a backend had this result.
+func (e *edge) attempts(b *backend, result string) float64 {
+	e.t.Helper()
+	return e.metric(fmt.Sprintf("sentinel_edge_upstream_attempts_total{backend=%q,result=%q}", b.addr, result))
+}
+
+// answered is how many requests by a method were answered so.
+func (e *edge) answered(method string, code int) float64 {
+	e.t.Helper()
+	return e.metric(fmt.Sprintf("sentinel_edge_requests_total{code=\"%d\",method=%q,route=\"/*rest\"}", code, method))
+}
+
 // baseline is what a process holds. A few more of each are idle connections to
 // backends, which are kept on purpose.
 type baseline struct{ goroutines, descriptors int }
@@ -80,6 +92,7 @@ func TestAnUnwellBackendIsTheReasonThatIsGiven(t *testing.T) {
 		reason string
 	}{
 		{"/rst0", 502, "upstream_reset"},
+		{"/rsthead", 502, "upstream_truncated"}, // nothing of it has gone to the client
 		{"/hang", 504, "upstream_timeout"},
 		{"/status/503", 503, "ok"}, // what a backend says itself is passed on
 		{"/status/500", 500, "ok"},
@@ -87,6 +100,16 @@ func TestAnUnwellBackendIsTheReasonThatIsGiven(t *testing.T) {
 		resp := e.reason(http.MethodGet, c.path, c.status, c.reason)
 		if own := strings.Contains(resp.Header.Get("Content-Type"), "problem+json"); own != (c.reason != "ok") {
 			t.Errorf("%s: whose answer is %q?", c.path, resp.body)
+		}
+	}
+	for result, want := range map[string]float64{"upstream_reset": 3, "upstream_truncated": 1, "upstream_timeout": 3} { // with retries
+		if got := e.attempts(b, result); got != want {
+			t.Errorf("%v were counted as %s, want %v", got, result, want)
+		}
+	}
+	for code, want := range map[int]float64{502: 2, 504: 1, 503: 1, 500: 1} {
+		if got := e.answered("GET", code); got != want {
+			t.Errorf("%v were counted as %d, want %v", got, code, want)
 		}
 	}
 	e.quiet(before, b)
@@ -102,7 +125,7 @@ func TestAResponseThatIsCutOffIsNotEndedCleanly(t *testing.T) {
 		}
 	}
 	e.quiet(before, b)
-	if n := e.metric(fmt.Sprintf("sentinel_edge_upstream_attempts_total{backend=%q,result=\"upstream_truncated\"}", b.addr)); n != 2 {
+	if n := e.attempts(b, "upstream_truncated"); n != 2 {
 		t.Errorf("%v were counted as truncated, want 2", n)
 	}
 }
@@ -123,6 +146,9 @@ func TestABackendKilledInMidResponse(t *testing.T) {
 		t.Error("the body of a response that was cut off ended cleanly")
 	}
 	e.reason(http.MethodGet, "/ok", http.StatusBadGateway, "upstream_unreachable")
+	if cut, dead := e.attempts(b, "upstream_truncated"), e.attempts(b, "upstream_unreachable"); cut != 1 || dead != 3 {
+		t.Errorf("%v were counted as cut off, and %v as not reached", cut, dead)
+	}
 	b = b.restart()
 	Soon(t, "the backend is back", func() bool { return get(t, e.url("/ok")).StatusCode == http.StatusOK })
 	e.quiet(before, b)
@@ -138,6 +164,7 @@ func TestAStoppedBackendFailsHTTPChecksAndPassesTCPOnes(t *testing.T) {
 		return e.metric(fmt.Sprintf("sentinel_edge_backend_up{backend=%q,pool=%q}", b.addr, pool))
 	}
 	Soon(t, "both are up", func() bool { return health("http", a) == 1 && health("tcp", b) == 1 })
+	before := e.baseline()
 	a.stop()
 	b.stop()
 	Soon(t, "the HTTP check fails", func() bool { return health("http", a) == 0 })
@@ -150,6 +177,15 @@ func TestAStoppedBackendFailsHTTPChecksAndPassesTCPOnes(t *testing.T) {
 	b.cont()
 	Soon(t, "it is up again", func() bool { return health("http", a) == 1 })
 	e.reason(http.MethodGet, "/http", http.StatusOK, "ok")
+	if n := e.attempts(b, "upstream_timeout"); n == 0 {
+		t.Error("no attempt was counted as too late")
+	}
+	for pool, b := range map[string]*backend{"http": a, "tcp": b} {
+		if n := e.metric(fmt.Sprintf("sentinel_edge_inflight{backend=%q,pool=%q}", b.addr, pool)); n != 0 {
+			t.Errorf("%v are in flight to %s", n, pool)
+		}
+	}
+	e.quiet(before)
 }
 
 func TestABackendThatAcceptsAndNeverReads(t *testing.T) {
@@ -162,8 +198,15 @@ func TestABackendThatAcceptsAndNeverReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("X-Request-Id", "never-read")
 	if resp := do(t, r); resp.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("%s after %v", resp.Status, time.Since(begin))
+	}
+	if a := e.logged("never-read"); a.Reason != "upstream_timeout" || a.BytesIn >= 8<<20 {
+		t.Errorf("logged %+v", a)
+	}
+	if late, answers := e.attempts(silent, "upstream_timeout"), e.answered("POST", 504); late != 1 || answers != 1 {
+		t.Errorf("%v attempts were counted as too late, and %v answers", late, answers)
 	}
 	e.quiet(before, silent)
 }

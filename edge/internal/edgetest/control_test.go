@@ -498,6 +498,7 @@ func TestAFullDiskRefusesEditsAndNothingElse(t *testing.T) {
 	p.apply(routed("/ok", b))
 	e := launchNode(t, p, "", "-state", state)
 	e.until(1)
+	before, held := e.baseline(), p.descriptors()
 	p.mayWrite(1 << 10)
 	w, err := p.ask(t.Context(), http.MethodPut, "/v1/config", routed("/new", b))
 	if err != nil || w.status < 500 || !strings.Contains(w.Detail, "nothing is changed") {
@@ -521,6 +522,15 @@ func TestAFullDiskRefusesEditsAndNothingElse(t *testing.T) {
 	if got := get(t, e.url("/newer")).StatusCode; got != http.StatusOK {
 		t.Errorf("/newer: %d", got)
 	}
+	if left, err := filepath.Glob(state + "/.last-good-*"); err != nil || len(left) > 0 {
+		t.Errorf("there is left %v, %v", left, err)
+	}
+	if got := e.metric("sentinel_edge_config_version"); got != float64(w.Version) || e.metric("sentinel_edge_control_connected") != 1 {
+		t.Errorf("version %v is in force", got)
+	}
+	e.quiet(before)
+	late.kill()
+	Soon(t, "the control plane's descriptors are back", func() bool { return p.descriptors() <= held+2 })
 	p.signal(syscall.SIGTERM)
 	p.wait()
 	if out, err := control(t, "check", "-db", p.db); err != nil {

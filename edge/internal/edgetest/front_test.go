@@ -1,6 +1,7 @@
 package edgetest
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -68,7 +69,10 @@ func TestTheFilesTimesForClientsHold(t *testing.T) {
 }
 
 func TestAClientThatTakesNothingIsLeftInTime(t *testing.T) {
-	e := front(t, "write_idle_timeout: 200ms")
+	b := startBackend(t, "a", "")
+	e := startEdge(t, "server: {listen: \"127.0.0.1:0\", write_idle_timeout: 200ms}\nroutes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", "", b))
+	get(t, e.url("/ok"))
+	before := e.baseline()
 	conn := e.dial(t)
 	if _, err := io.WriteString(conn, "GET /bytes?n=50000000 HTTP/1.1\r\nHost: a\r\nX-Request-Id: reads-nothing\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -76,6 +80,43 @@ func TestAClientThatTakesNothingIsLeftInTime(t *testing.T) {
 	if a := e.logged("reads-nothing"); a.Reason != "client_closed" || a.BytesOut >= 50_000_000 {
 		t.Errorf("%+v", a)
 	}
+	if n, ok := e.attempts(b, "client_closed"), e.metric(fmt.Sprintf("sentinel_breaker_state{name=\"a/%s\",scope=\"backend\"}", b.addr)); n != 1 || ok != 0 {
+		t.Errorf("%v attempts were counted as ended by the client, the breaker is %v", n, ok)
+	}
+	e.quiet(before, b)
+}
+
+// Those who stop within their bodies hold nothing once their time is over, and no backend
+// is blamed: neither one that had a part of it nor one that was to get all at once.
+func TestClientsThatSendNoMoreAreLeftInTime(t *testing.T) {
+	const each = 20
+	b := startBackend(t, "a", "")
+	e := startEdge(t, "server: {listen: \"127.0.0.1:0\", body_idle_timeout: 300ms}\nroutes: [{path: /*rest, backend: a}]\nbackends:\n"+pool("a", ", breaker: {failures: 1, open_for: 1h}", b))
+	get(t, e.url("/ok"))
+	before := e.baseline()
+	var conns []net.Conn
+	for range each {
+		for _, method := range []string{"POST", "PUT"} {
+			conn := e.dial(t)
+			if _, err := io.WriteString(conn, method+" /hang HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"); err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, conn)
+		}
+	}
+	for _, conn := range conns {
+		_ = conn.SetReadDeadline(time.Now().Add(limit))
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+			t.Errorf("%q, %v", answer, err)
+		}
+	}
+	if post, put := e.answered("POST", 408), e.answered("PUT", 408); post != each || put != each {
+		t.Errorf("%v and %v were counted as too slow, want %d of each", post, put, each)
+	}
+	if got := e.metric(fmt.Sprintf("sentinel_breaker_state{name=\"a/%s\",scope=\"backend\"}", b.addr)); got != 0 {
+		t.Errorf("the breaker is %v", got)
+	}
+	e.quiet(before, b)
 }
 
 func TestNoMoreConnectionsThanTheFileSays(t *testing.T) {

@@ -51,8 +51,21 @@ func (c *talk) upgrade(t *testing.T, path string) {
 	}
 }
 
+// tunnelled is that a tunnel has left nothing behind.
+func (e *edge) tunnelled(before baseline, b *backend) {
+	e.t.Helper()
+	if open, ok := e.metric("sentinel_edge_tunnels"), e.attempts(b, "ok"); open != 0 || ok != 2 { // with the one of the start
+		e.t.Errorf("%v tunnels are open, %v attempts were fine", open, ok)
+	}
+	if n := e.answered("GET", http.StatusSwitchingProtocols); n != 1 {
+		e.t.Errorf("%v were counted as tunnels", n)
+	}
+	e.quiet(before, b)
+}
+
 func TestAClientMayEndItsHalfOfATunnel(t *testing.T) {
-	e, _ := one(t, "")
+	e, b := one(t, "")
+	before := e.baseline()
 	c := e.talk(t)
 	c.upgrade(t, "/halves")
 	sent := bytes.Repeat([]byte("x"), 3<<20)
@@ -66,10 +79,12 @@ func TestAClientMayEndItsHalfOfATunnel(t *testing.T) {
 	if a := e.logged(t.Name()); a.Status != http.StatusSwitchingProtocols || a.Reason != "ok" || a.BytesIn != int64(len(sent)) {
 		t.Errorf("logged %+v", a)
 	}
+	e.tunnelled(before, b)
 }
 
 func TestABackendMayEndItsHalfOfATunnel(t *testing.T) {
-	e, _ := one(t, "")
+	e, b := one(t, "")
+	before := e.baseline()
 	c := e.talk(t)
 	c.upgrade(t, "/halves?first")
 	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {
@@ -83,6 +98,7 @@ func TestABackendMayEndItsHalfOfATunnel(t *testing.T) {
 	if a := e.logged(t.Name()); a.Reason != "ok" || a.BytesIn != int64(len(sent)) {
 		t.Errorf("logged %+v", a)
 	}
+	e.tunnelled(before, b)
 }
 
 func TestAWebSocketTakesFramesOf16MiB(t *testing.T) {

@@ -36,6 +36,7 @@ func newBackend(name string) *backend {
 		"/slowbody":      slowBody,
 		"/hang":          hang,
 		"/rst0":          resetEarly,
+		"/rsthead":       resetAfterHead,
 		"/rstmid":        resetLate,
 		"/trunc":         truncate,
 		"/503x2":         b.unwellTwice,
@@ -147,6 +148,10 @@ func hang(_ http.ResponseWriter, r *http.Request) {
 }
 
 func resetEarly(w http.ResponseWriter, _ *http.Request) { reset(w, "") }
+
+func resetAfterHead(w http.ResponseWriter, _ *http.Request) {
+	reset(w, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+}
 
 func resetLate(w http.ResponseWriter, _ *http.Request) {
 	reset(w, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n0123456789")
