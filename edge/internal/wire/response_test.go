@@ -155,6 +155,17 @@ func TestAHeadOfAResponseIsBounded(t *testing.T) {
 	}
 }
 
+// As many fields as there may be pass, and no more.
+func TestFieldsOfAResponseAreCounted(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]error{responseFields: nil, responseFields + 1: errResponseHeads} {
+		r, _, _ := answered([]byte("HTTP/1.1 204 X\r\n"+strings.Repeat("X:\r\n", n)+"\r\n"), false, whole)
+		if !errors.Is(r.err, want) {
+			t.Errorf("%d fields: %v", n, r.err)
+		}
+	}
+}
+
 // What comes when nothing was asked is no answer to what is asked then.
 func TestNothingPassesUnasked(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,17 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	}
 }
 
+// An idle connection holds no memory, also after an empty line that came in two pieces.
+func TestWhatIsKeptIsGivenBack(t *testing.T) {
+	t.Parallel()
+	one := func() int { return 1 }
+	for _, raw := range []string{"\r\n", get, "\r\n" + get} {
+		if c, _ := passed([]byte(raw), one, whole); c.kept.array != nil || c.kept.bytes != nil {
+			t.Errorf("%q: %d bytes of %d are held", raw, len(c.kept.bytes), len(c.kept.array))
+		}
+	}
+}
+
 // check compares what passes of data with what net/http makes of it.
 func check(t *testing.T, data []byte, pieces, reads func() int) {
 	t.Helper()
