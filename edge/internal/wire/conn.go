@@ -16,6 +16,8 @@ var errEarly = errors.New("wire: the client did not wait for the answer to its U
 const (
 	// mostRead is the most that is read at once: all of it may have to be kept.
 	mostRead = 32 << 10
+	// leastRead is less than any buffer that a head is read into.
+	leastRead = 1 << 10
 	// poolSize is the room for what is kept. Few heads come in two pieces, and
 	// fewer are larger.
 	poolSize = 8 << 10
@@ -123,7 +125,10 @@ func (c *conn) heed() {
 // fill reads once from the connection. It returns how many bytes of p may pass;
 // there may be more among those that are kept.
 func (c *conn) fill(p []byte) int {
-	if len(c.kept.bytes) == 0 {
+	// A read of one byte is how net/http notices a client that goes away during
+	// the request before: nobody waits for the head yet. Any other that is short is
+	// how it looks for HTTP/2: the head comes as a whole all the same, as nearly always.
+	if len(c.kept.bytes) == 0 && (len(p) == 1 || len(p) >= leastRead) {
 		var n int
 		p = p[:min(len(p), mostRead)]
 		n, c.err = c.read(p)
@@ -134,9 +139,7 @@ func (c *conn) fill(p []byte) int {
 		c.err = errEarly
 		return 0
 	}
-	// A read of one byte is how net/http notices a client that goes away during
-	// the request before: nobody waits for the head yet.
-	if len(p) > 1 && c.scanner.phase == inHead {
+	if len(p) > 1 && len(c.kept.bytes) > 0 && c.scanner.phase == inHead {
 		c.hurry()
 	}
 	var n int

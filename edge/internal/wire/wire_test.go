@@ -535,3 +535,33 @@ func TestWiringMistakesPanic(t *testing.T) {
 	}()
 	Listen(nil, Limits{})
 }
+
+// counting counts reads.
+type counting struct {
+	net.Conn
+	reads int
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	c.reads++
+	return c.Conn.Read(p)
+}
+
+// net/http asks a new connection for as many bytes as tell whether it has HTTP/2.
+func TestTheFirstHeadIsReadAtOnce(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	const raw = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	go func() { _, _ = io.WriteString(theirs, raw) }()
+	below := &counting{Conn: ours}
+	c := newConn(below, &Limits{HeaderBytes: 1 << 10, HeaderFields: 10, URLBytes: 1 << 10}, make(chan struct{}, 1))
+	room := make([]byte, 4<<10)
+	n, err := c.Read(room[:14])
+	if err != nil || n != 14 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	m, err := c.Read(room[n:])
+	if got := string(room[:n+m]); err != nil || got != raw || below.reads != 1 {
+		t.Errorf("%q, %v, by %d reads", got, err, below.reads)
+	}
+}
