@@ -112,7 +112,6 @@ type Backend struct {
 	holders     []holding // oldest first
 	applied     settings
 	health      health
-	lastCheck   time.Time
 	lastError   string        // of the last check; "": it passed
 	lastFailure string        // of the last check that failed
 	checker     *checker      // nil: there is none

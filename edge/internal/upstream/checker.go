@@ -127,7 +127,7 @@ func (b *Backend) observe(c *checker, err error, due time.Duration) bool {
 	}
 	was := b.health.standing
 	b.setHealth(b.health.after(err == nil, c.config.Fall, c.config.Rise))
-	b.lastCheck, b.lastError = time.Now(), ""
+	b.lastError = ""
 	if err != nil {
 		b.lastError = brief(err)
 		b.lastFailure = b.lastError

@@ -66,9 +66,9 @@ func TestAGenerationKnowsItsPools(t *testing.T) {
 	breakOpen(t, g.Pool("other"))
 	var got []string
 	for _, s := range g.Status() {
-		got = append(got, fmt.Sprint(s.Pool, " ", s.URL, " ", s.Health, " ", s.Breaker, " ", s.InFlight, " ", s.Weight, " ", s.RetryAfter > 29*time.Second))
+		got = append(got, fmt.Sprint(s.Pool, " ", s.Backend, " ", s.Health, " ", s.Breaker, " ", s.InFlight, " ", s.Weight, " ", s.RetryAfter > 29*time.Second))
 	}
-	want := []string{"pool http://x:1 unchecked closed 0 1 false", "pool http://y:1 unchecked closed 0 1 false", "other http://x:1 unchecked open 1 7 true"}
+	want := []string{"pool x:1 unchecked closed 0 1 false", "pool y:1 unchecked closed 0 1 false", "other x:1 unchecked open 1 7 true"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v\nwant %v", got, want)
 	}

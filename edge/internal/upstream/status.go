@@ -9,17 +9,13 @@ import (
 // Status is how a backend is, at this moment, for a page and for metrics.
 type Status struct {
 	Pool, Backend string
-	URL           string // its scheme and host, as Backend.URL
 	Health        string // "unknown", "healthy", "unhealthy", "unchecked", "removed"
 	LastError     string // of its last check, if that failed; "" if it passed
 	// LastFailure is why the last of the requests that failed by its fault did, and when; "":
 	// none has. It stays when others have gone well since.
 	LastFailure   string
 	LastFailureAt time.Time
-	// LastCheck is when that was, NextCheck when the next one begins; zero: there
-	// was none, or there will be none, or it is under way.
-	LastCheck, NextCheck time.Time
-	Breaker              breaker.State // closed, too, where the pool has none
+	Breaker       breaker.State // closed, too, where the pool has none
 	// RetryAfter is when the breaker lets the next request pass at the latest; 0: now.
 	RetryAfter  time.Duration
 	InFlight    int64
@@ -41,7 +37,7 @@ func (g *Generation) Status() []Status {
 func (p *Pool) status(m member) Status {
 	b := m.backend
 	s := Status{
-		Pool: p.name, Backend: b.name, URL: b.url.String(),
+		Pool: p.name, Backend: b.name,
 		InFlight: b.inFlight.Load(), MaxInFlight: p.maxInFlight, Weight: int(m.weight),
 	}
 	failed := b.lastFailureOfRequest()
@@ -51,9 +47,6 @@ func (p *Pool) status(m member) Status {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Health, s.LastError, s.LastCheck = b.health.standing.String(), b.lastError, b.lastCheck
-	if next := b.nextCheck.Load(); next != 0 && b.registry.now() < time.Duration(next) {
-		s.NextCheck = b.registry.epoch.Add(time.Duration(next))
-	}
+	s.Health, s.LastError = b.health.standing.String(), b.lastError
 	return s
 }
