@@ -100,21 +100,7 @@ func requestHeader(r *http.Request, peer, client netip.Addr, id, upgrade string)
 			h.Header[key] = values
 		}
 	}
-	trailers := hasToken(r.Header["Te"], "trailers")
-	if trailers {
-		h.set("Te", "trailers")
-	}
-	if upgrade != "" {
-		h.set("Upgrade", upgrade)
-	}
-	switch {
-	case trailers && upgrade != "":
-		h.set("Connection", "Upgrade, TE")
-	case upgrade != "":
-		h.set("Connection", "Upgrade")
-	case trailers:
-		h.set("Connection", "TE")
-	}
+	h.connect(hasToken(r.Header["Te"], "trailers"), upgrade)
 	if agent, ok := r.Header["User-Agent"]; ok {
 		h.Header["User-Agent"] = agent
 	} else {
@@ -136,6 +122,24 @@ func requestHeader(r *http.Request, peer, client netip.Addr, id, upgrade string)
 	}
 	h.tellForwarding(r, peer, believe)
 	return h.Header
+}
+
+// connect says what is for this connection only.
+func (o *outgoing) connect(trailers bool, upgrade string) {
+	if trailers {
+		o.set("Te", "trailers")
+	}
+	if upgrade != "" {
+		o.set("Upgrade", upgrade)
+	}
+	switch {
+	case trailers && upgrade != "":
+		o.set("Connection", "Upgrade, TE")
+	case upgrade != "":
+		o.set("Connection", "Upgrade")
+	case trailers:
+		o.set("Connection", "TE")
+	}
 }
 
 // tellForwarding says where the request comes from.
