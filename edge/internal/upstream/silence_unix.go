@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -47,7 +48,7 @@ func (s silence) holds() bool {
 	if s.raw == nil {
 		return true
 	}
-	return s.of(s.read.one[:]) && s.read.n < 0 && s.read.err == syscall.EAGAIN
+	return s.of(s.read.one[:]) && s.read.n < 0 && errors.Is(s.read.err, syscall.EAGAIN)
 }
 
 // more reads what is there, without waiting for it; 0 bytes and no error: nothing,
@@ -59,7 +60,7 @@ func (s silence) more(p []byte) (int, error) {
 	switch n, err := s.read.n, s.read.err; {
 	case n >= 0:
 		return n, nil
-	case err == syscall.EAGAIN || err == syscall.EINTR:
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR):
 		return 0, nil
 	default:
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", err)}
