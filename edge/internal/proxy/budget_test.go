@@ -124,3 +124,52 @@ func TestACrowdIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A pool that was crowded once is no crowded one when it has had nothing to do.
+func TestAPeriodThatIsOverCrowdsNoLaterOne(t *testing.T) {
+	var b Budget
+	for range 100 {
+		b.begin()
+	}
+	if !b.take(20, 3) {
+		t.Fatal("the first retry is refused")
+	}
+	b.give()
+	for range 100 {
+		b.end()
+	}
+	b.begin()
+	for i := range 10 {
+		if !b.take(20, 3) {
+			t.Fatalf("retry %d of a pool with one request is refused", i)
+		}
+		b.give()
+	}
+}
+
+// Retries that are under way when a period begins are of it.
+func TestAPeriodBeginsWithTheRetriesThatAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b Budget
+		for range 100 {
+			b.begin()
+		}
+		for range 20 {
+			if !b.take(20, 3) {
+				t.Fatal("a retry within the share is refused")
+			}
+		}
+		time.Sleep(budgetPeriod + time.Second)
+		taken := 0
+		for range 20 {
+			b.give()
+			if !b.take(20, 3) {
+				break
+			}
+			taken++
+		}
+		if taken != 1 {
+			t.Errorf("%d retries were allowed besides those under way, want 1", taken)
+		}
+	})
+}

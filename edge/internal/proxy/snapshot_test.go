@@ -124,3 +124,53 @@ func TestAStreamDoesNotHoldItsSnapshot(t *testing.T) {
 		t.Errorf("%d in flight", n)
 	}
 }
+
+// A request that waits for its backend, and will ask for no other, does not hold its
+// snapshot either.
+func TestARequestThatWaitsHoldsItsSnapshotOnlyForAnotherBackend(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		retry  Retry
+		holds  bool
+	}{
+		"the same backend":  {"GET", Retry{Attempts: 3}, false},
+		"what is sent once": {"POST", Retry{Attempts: 3, NextBackend: true}, false},
+		"the next backend":  {"GET", Retry{Attempts: 3, NextBackend: true}, true},
+		"no retries at all": {"GET", Retry{Attempts: 1, NextBackend: true}, false},
+		"of a HEAD":         {"HEAD", Retry{Attempts: 3}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, answer := make(chan bool), make(chan bool)
+			s := setup{route: Route{Retry: c.retry}, backends: []string{serve(t, func(http.ResponseWriter, *http.Request) {
+				asked <- true
+				<-answer
+			})}}
+			e := newEdge(t, s)
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				e.do(e.client(1), e.request(c.method, "/", nil))
+			}()
+			<-asked
+			old := e.handler.Swap(s.snapshot(t, e.gen, 2))
+			if c.holds {
+				select {
+				case <-old.Unused():
+					t.Error("it does not, and may want another backend")
+				default:
+				}
+				close(answer)
+				<-done
+			}
+			select {
+			case <-old.Unused():
+			case <-time.After(patience):
+				t.Error("it does")
+			}
+			if !c.holds {
+				close(answer)
+				<-done
+			}
+		})
+	}
+}
