@@ -14,9 +14,13 @@ import (
 	"github.com/sentinelgo/sentinel/edge/internal/proxy"
 )
 
-// waiting is how many lines may wait to be written. What comes beyond is
-// dropped: a disk that stands still must not hold up a request.
-const waiting = 4096
+// waiting is how many lines may wait to be written, and waitingBytes of how many
+// bytes: a client may make a line long. What comes beyond is dropped: a disk that
+// stands still must neither hold up a request nor take the memory.
+const (
+	waiting      = 4096
+	waitingBytes = 8 << 20
+)
 
 // AccessLog writes one line of JSON for each request. It is safe for concurrent
 // use.
@@ -26,7 +30,8 @@ type AccessLog struct {
 	done    chan struct{} // closed when all is written
 	once    sync.Once
 	dropped atomic.Int64
-	pool    sync.Pool // of *[]byte
+	bytes   atomic.Int64 // of the lines that wait
+	pool    sync.Pool    // of *[]byte
 }
 
 // NewAccessLog returns a log on w, to which one goroutine writes until Close.
@@ -46,12 +51,24 @@ func (a *AccessLog) Dropped() int64 { return a.dropped.Load() }
 func (a *AccessLog) Ended(r *proxy.Record) {
 	line := a.pool.Get().(*[]byte)
 	*line = appendRecord((*line)[:0], r)
-	select {
-	case a.lines <- line:
-	default:
+	if !a.queue(line) {
 		a.dropped.Add(1)
 		a.pool.Put(line)
 	}
+}
+
+// queue reports whether there is room for a line to wait.
+func (a *AccessLog) queue(line *[]byte) bool {
+	size := int64(len(*line))
+	if a.bytes.Add(size) <= waitingBytes {
+		select {
+		case a.lines <- line:
+			return true
+		default:
+		}
+	}
+	a.bytes.Add(-size)
+	return false
 }
 
 // Close writes what waits, as long as the context lasts. Lines that come later
@@ -92,6 +109,7 @@ func (a *AccessLog) write(w io.Writer) {
 func (a *AccessLog) gather(batch []byte, line *[]byte) []byte {
 	for {
 		batch = append(batch, *line...)
+		a.bytes.Add(-int64(len(*line)))
 		a.pool.Put(line)
 		if len(batch) > 64<<10 {
 			return batch

@@ -90,6 +90,28 @@ func TestAStuckDiskHoldsUpNobodyAndDropsAreCounted(t *testing.T) {
 	}
 }
 
+// Clients choose how long their paths and hosts are.
+func TestLongLinesWaitInAsMuchMemoryAsShortOnes(t *testing.T) {
+	disk := &stuck{let: make(chan struct{})}
+	log := NewAccessLog(disk)
+	r := record()
+	r.Host = strings.Repeat("h", 100_000)
+	const n = waiting
+	for range n {
+		log.Ended(r)
+	}
+	close(disk.let)
+	if err := log.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most := waitingBytes/len(r.Host) + 1; disk.lines > most+1 { // and the one that was being written
+		t.Errorf("%d lines of %d bytes waited, want at most %d", disk.lines, len(r.Host), most)
+	}
+	if got := int64(disk.lines) + log.Dropped(); got != n || log.bytes.Load() != 0 {
+		t.Errorf("%d lines were written or dropped, of %d; %d bytes still wait", got, n, log.bytes.Load())
+	}
+}
+
 func BenchmarkAccessLog(b *testing.B) {
 	log := NewAccessLog(discard{})
 	r := record()
