@@ -714,14 +714,17 @@ func (k *checker) tenants(c *Config) {
 	if k.src.object("tenants").broken {
 		return
 	}
-	plans := c.planNames()
+	plans, unread := c.planNames(), k.src.object("policies").broken
+	for id := range c.Policies {
+		unread = unread || k.src.object(policyPath(id)).broken || k.src.field(policyPath(id), "plans").broken
+	}
 	for _, tenant := range slices.Sorted(maps.Keys(c.Tenants)) {
 		at := k.src.object(namedPath("tenants", tenant))
 		switch {
 		case at.broken:
 		case blank(tenant) || len(tenant) > maxTenantBytes:
 			k.add(at, "must be a name that is not blank, of up to 1024 bytes")
-		case !plans[c.Tenants[tenant]]:
+		case !plans[c.Tenants[tenant]] && !unread:
 			k.add(at, "names a plan that no policy has; add it under plans there")
 		}
 	}
