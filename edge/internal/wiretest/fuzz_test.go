@@ -105,6 +105,7 @@ func (th *theatre) answer(t *testing.T, raw []byte, head, body bool, pieces uint
 // As the fuzz target, on random changes of the corpus, in every run of the tests.
 func TestWhateverIsAnswered(t *testing.T) {
 	th := newTheatre(t)
+	defer leavesNothing(t)()
 	all := slices.DeleteFunc(allResponses(t), func(r response) bool { return len(r.script.raw) > 4096 })
 	var raws []input
 	for _, r := range all {

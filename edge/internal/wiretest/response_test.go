@@ -8,12 +8,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sentinelgo/sentinel/edge/internal/edgetest"
 )
 
 // responses is where those are that a backend may send; its README says how they
@@ -408,6 +411,7 @@ func allResponses(tb testing.TB) (all []response) {
 // Every response is to its client what it should be, on both ways, however it arrives.
 func TestResponses(t *testing.T) {
 	th := newTheatre(t)
+	defer leavesNothing(t)()
 	for _, r := range allResponses(t) {
 		for way := range ways {
 			for _, pieces := range []int{0, 7} {
@@ -430,6 +434,18 @@ func TestResponses(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// leavesNothing is that descriptors and goroutines come back to what they are now, a few
+// kept connections aside.
+func leavesNothing(t *testing.T) (check func()) {
+	descriptors, goroutines := edgetest.Descriptors(t, os.Getpid()), runtime.NumGoroutine()
+	return func() {
+		t.Helper()
+		edgetest.Soon(t, "descriptors and goroutines are back", func() bool {
+			return edgetest.Descriptors(t, os.Getpid()) <= descriptors+8 && runtime.NumGoroutine() <= goroutines+8
+		})
 	}
 }
 
