@@ -323,12 +323,12 @@ func TestTheNextCheckIsWhenToRetry(t *testing.T) {
 		next := untilCheck(g)
 		refused(t, g.Pool("pool"), NoBackend, next)
 		c.net.on("a:80", stuck)
-		time.Sleep(next - 1)
+		time.Sleep(next - time.Nanosecond)
 		synctest.Wait()
 		if n := c.net.count("a:80"); n != 1 {
 			t.Errorf("%d checks before", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if d := untilCheck(g); d != 0 {
 			t.Errorf("a check is under way, and the next is in %v", d)
