@@ -591,7 +591,7 @@ func TestNoRequestSeesTwoVersions(t *testing.T) {
 			one := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 			defer one.CloseIdleConnections()
 			for i := 0; ctx.Err() == nil; i++ {
-				id := fmt.Sprintf("c%d-%d", c, i)
+				id := fmt.Sprintf("client%d-%d", c, i)
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, e.url("/ok"), http.NoBody) // the URL is a good one
 				r.Header.Set("X-Request-Id", id)
 				resp, err := one.Do(r)
@@ -619,7 +619,7 @@ func TestNoRequestSeesTwoVersions(t *testing.T) {
 	e.until(versions)
 	cancel()
 	all.Wait()
-	logged := e.accesses("c")
+	logged := e.accesses("client") // no id that the edge makes begins with it
 	requests, seen := 0, map[int64]bool{}
 	for _, of := range answers {
 		last := int64(0)
