@@ -55,6 +55,9 @@ const (
 	// shadow is how long after a kill an answer may still be its consequence: until a check
 	// has failed, and a request that is under way then has ended.
 	shadow = 1500 * time.Millisecond
+	// standstill is how late a bare timer of this process is when the machine stands still:
+	// what times out meanwhile, here or in the edge, says nothing of the edge.
+	standstill = 500 * time.Millisecond
 )
 
 // soak has an edge work for a time, while backends and the control plane are killed
@@ -67,6 +70,8 @@ type soak struct {
 	mu      sync.Mutex
 	answers map[string]int // by status and reason
 	strange []string       // answers that nothing explains
+	excused []string       // answers that the machine explains, for it stood still
+	still   []span         // when it did, since began
 	kills   int
 	swaps   int
 
@@ -76,6 +81,9 @@ type soak struct {
 	skipped         int
 	samples         []sample
 }
+
+// span is a time.
+type span struct{ from, to time.Duration }
 
 // sample is what the edge holds at a moment.
 type sample struct{ at, memory, goroutines, descriptors float64 }
@@ -109,6 +117,7 @@ func runSoak(ctx context.Context, length time.Duration) (bool, error) {
 			}
 		})
 	}
+	all.Go(func() { k.watch(ctx) })
 	k.load(ctx)
 	all.Wait()
 	if k.err != nil {
@@ -226,7 +235,7 @@ func (k *soak) ask() {
 		return
 	}
 	status, reason := send(r, body)
-	k.note(path, status, reason, k.hit(begun))
+	k.note(path, status, reason, begun)
 }
 
 // send returns the status and the reason of an answer of the edge's own; "ok"
@@ -253,13 +262,34 @@ func send(r *http.Request, sent []byte) (status int, reason string) {
 	return resp.StatusCode, problem.Reason
 }
 
+// watch notes when the machine stands still.
+func (k *soak) watch(ctx context.Context) {
+	const tick = 20 * time.Millisecond
+	for last := time.Since(k.began); ctx.Err() == nil; {
+		time.Sleep(tick)
+		now := time.Since(k.began)
+		if now-last > tick+standstill {
+			k.mu.Lock()
+			k.still = append(k.still, span{last, now})
+			k.mu.Unlock()
+		}
+		last = now
+	}
+}
+
+// stood reports whether the machine stood still at some time from a moment on, or so
+// shortly before that the checks of that time have just said so; the caller holds the lock.
+func (k *soak) stood(begun time.Duration) bool {
+	return len(k.still) > 0 && begun < k.still[len(k.still)-1].to+shadow
+}
+
 // hit reports whether a kill came between this moment, a while before it, and now.
 func (k *soak) hit(begun time.Duration) bool {
 	return int64(begun) < k.killed.Load()+int64(shadow)
 }
 
-// note counts an answer, and keeps it if nothing explains it.
-func (k *soak) note(path string, status int, reason string, hit bool) {
+// note counts the answer to a request that began then, and keeps it if nothing explains it.
+func (k *soak) note(path string, status int, reason string, begun time.Duration) {
 	explained := false
 	switch {
 	case status == http.StatusOK:
@@ -270,14 +300,22 @@ func (k *soak) note(path string, status int, reason string, hit bool) {
 		path == "/rst0" && status == http.StatusBadGateway && reason == "upstream_reset",
 		path == "/hang" && status == http.StatusGatewayTimeout && reason == "upstream_timeout":
 		explained = true
-	case hit:
+	case k.hit(begun):
 		explained = slices.Contains([]string{"upstream_unreachable", "upstream_reset", "cut off", "no answer", "no_backend", ""}, reason)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.answers[fmt.Sprintf("%d %s", status, reason)]++
-	if !explained && len(k.strange) < 20 {
-		k.strange = append(k.strange, fmt.Sprintf("%s after %v: %d %s", path, time.Since(k.began).Round(time.Millisecond), status, reason))
+	if explained {
+		return
+	}
+	what := fmt.Sprintf("%s from %v to %v: %d %s", path, begun.Round(time.Millisecond), time.Since(k.began).Round(time.Millisecond), status, reason)
+	late := slices.Contains([]string{"upstream_timeout", "no_backend", "breaker_open"}, reason)
+	switch {
+	case late && k.stood(begun) && len(k.excused) < 20:
+		k.excused = append(k.excused, what)
+	case len(k.strange) < 20:
+		k.strange = append(k.strange, what)
 	}
 }
 
@@ -296,7 +334,9 @@ func (k *soak) kill() {
 		k.failed(err)
 		return
 	}
+	k.shared.Lock()
 	k.backends[i] = back
+	k.shared.Unlock()
 	k.killed.Store(int64(time.Since(k.began)))
 }
 
@@ -403,6 +443,12 @@ func (k *soak) judge() bool {
 		ok := growth <= g.may+mean/10
 		held = held && ok
 		fmt.Printf("%s: %.1f in the mean of the second half, grown by %.1f in it by linear fit: %s\n", g.name, mean/g.divide, growth/g.divide, map[bool]string{true: "held", false: "BROKEN"}[ok])
+	}
+	for _, s := range k.still {
+		fmt.Printf("the machine stood still from %v to %v\n", s.from.Round(time.Millisecond), s.to.Round(time.Millisecond))
+	}
+	for _, s := range k.excused {
+		fmt.Println("explained by that:", s)
 	}
 	if len(k.strange) > 0 {
 		fmt.Println("the edge said:\n" + k.edge.said())

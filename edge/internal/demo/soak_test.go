@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"testing"
+	"time"
 )
 
 func TestGrowthIsThatOfTheLineOfLeastSquares(t *testing.T) {
@@ -50,10 +51,36 @@ func TestAnswersThatNothingExplains(t *testing.T) {
 		{"/echo", 0, "another body", true, false},
 		{"/ok", 0, "cut off", false, false},
 	} {
-		k := &soak{answers: map[string]int{}}
-		k.note(c.path, c.status, c.reason, c.hit)
+		k := &soak{answers: map[string]int{}, began: time.Now()}
+		begun := shadow
+		if c.hit {
+			begun--
+		}
+		k.note(c.path, c.status, c.reason, begun)
 		if got := len(k.strange) == 0; got != c.want {
 			t.Errorf("%+v: explained: %t", c, got)
+		}
+	}
+}
+
+// A machine that stands still explains what is late, near to that time, and nothing else.
+func TestAStandstillExplainsWhatIsLate(t *testing.T) {
+	for _, c := range []struct {
+		status  int
+		reason  string
+		begun   time.Duration
+		excused bool
+	}{
+		{504, "upstream_timeout", 9 * time.Second, true},
+		{503, "no_backend", 12*time.Second + shadow - 1, true},
+		{503, "no_backend", 12*time.Second + shadow, false},
+		{502, "upstream_reset", 11 * time.Second, false},
+		{0, "another body", 11 * time.Second, false},
+	} {
+		k := &soak{answers: map[string]int{}, began: time.Now(), still: []span{{10 * time.Second, 12 * time.Second}}}
+		k.note("/ok", c.status, c.reason, c.begun)
+		if len(k.excused) == 1 != c.excused || len(k.strange) == 1 == c.excused {
+			t.Errorf("%+v: excused %q, strange %q", c, k.excused, k.strange)
 		}
 	}
 }

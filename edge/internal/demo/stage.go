@@ -20,15 +20,17 @@ import (
 
 // stage is what the scenes play on.
 type stage struct {
-	ctx      context.Context
-	dir      string
+	ctx     context.Context
+	dir     string
+	edge    *process
+	control *process // of a soak
+	traffic string   // the edge's address
+	admin   string   // its operator's
+	config  string   // what its file is made of
+
+	shared   sync.Mutex  // by the goroutines of a soak:
 	backends [3]*process // a, b and c
-	edge     *process
-	control  *process // of a soak
-	traffic  string   // the edge's address
-	admin    string   // its operator's
-	config   string   // what its file is made of
-	err      error    // of the first thing that went wrong with the stage itself
+	err      error       // of the first thing that went wrong with the stage itself
 }
 
 // process is one that the demo has started.
@@ -87,6 +89,8 @@ func (s *stage) writeConfig(more string) error {
 // write writes the stage's configuration, with more routes.
 func (s *stage) write(file, more string) error {
 	var urls []string
+	s.shared.Lock()
+	defer s.shared.Unlock()
 	for _, b := range s.backends {
 		urls = append(urls, "http://"+b.addr)
 	}
@@ -192,6 +196,8 @@ func (s *stage) fault(i int, query string) {
 }
 
 func (s *stage) failed(err error) {
+	s.shared.Lock()
+	defer s.shared.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
