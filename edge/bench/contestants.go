@@ -25,6 +25,7 @@ const (
 	nameCaddy        = "Caddy"
 	nameReverseProxy = "httputil.ReverseProxy, tuned"
 	nameBare         = "a bare handler on http.Transport"
+	nameTransport    = "sentinel, all through http.Transport"
 	nameSentinel     = "sentinel"
 )
 
@@ -94,7 +95,7 @@ func (l *lab) startAll() error {
 	}
 	l.contestants = []*contestant{{process: backend}}
 	for _, begin := range []func(self string, s stage) (*contestant, error){
-		l.startNginx, l.startHAProxy, l.startCaddy, l.startReverseProxy, l.startBare, l.startSentinel,
+		l.startNginx, l.startHAProxy, l.startCaddy, l.startReverseProxy, l.startBare, l.startTransport, l.startSentinel,
 	} {
 		addresses, err := freeAddresses(2)
 		if err != nil {
@@ -181,13 +182,41 @@ func (l *lab) startBare(self string, s stage) (*contestant, error) {
 	return &contestant{process: p}, err
 }
 
+// buildSentinel builds the program, with these flags.
+func (l *lab) buildSentinel(s stage, flags ...string) (program string, err error) {
+	program = filepath.Join(s.Dir, "sentinel")
+	args := append(append([]string{"build"}, flags...), "-o", program, "github.com/sentinelgo/sentinel/edge/cmd/sentinel")
+	if out, err := exec.CommandContext(l.ctx, "go", args...).CombinedOutput(); err != nil { // #nosec G204 -- our own words
+		return "", fmt.Errorf("sentinel is not built: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// startTransport starts a sentinel that leaves all of its requests to http.Transport,
+// which shows what its own client is good for.
+func (l *lab) startTransport(_ string, s stage) (*contestant, error) {
+	s.Dir = filepath.Join(s.Dir, "transport")
+	if err := os.Mkdir(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	program, err := l.buildSentinel(s, "-tags", "sentinel_transport")
+	if err != nil {
+		return nil, err
+	}
+	file, err := s.write("sentinel.yaml")
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(l.ctx, nameTransport, s.Listen, program, "run", "-config", file)
+	return &contestant{process: p}, err
+}
+
 func (l *lab) startSentinel(_ string, s stage) (*contestant, error) {
 	program := l.sentinel
 	if program == "" {
-		program = filepath.Join(s.Dir, "sentinel")
-		build := exec.CommandContext(l.ctx, "go", "build", "-o", program, "github.com/sentinelgo/sentinel/edge/cmd/sentinel") // #nosec G204 -- our own words
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("sentinel is not built: %w\n%s", err, out)
+		var err error
+		if program, err = l.buildSentinel(s); err != nil {
+			return nil, err
 		}
 	}
 	file, err := s.write("sentinel.yaml")

@@ -1,7 +1,7 @@
 // Command bench shows the edge beside its peers, in one run.
 //
 // It starts a backend and, before it, every proxy that is there: nginx, HAProxy,
-// Caddy, httputil.ReverseProxy, a bare handler on http.Transport, and sentinel.
+// Caddy, httputil.ReverseProxy, a bare handler on http.Transport, and sentinel with its own client and without.
 // Each is a process of its own. Then it measures them in turn: each cell of a
 // table is measured once in every round, in an order that rotates, so that a
 // machine which slows down slows everybody down. What counts are the ratios within

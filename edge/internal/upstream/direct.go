@@ -60,7 +60,7 @@ var past = time.Unix(1, 0)
 
 // isDirect reports whether a request is one for a direct.
 func isDirect(r *http.Request) bool {
-	return r.URL.Scheme == "http" && r.ContentLength == 0 && (r.Body == nil || r.Body == http.NoBody) && r.Header["Upgrade"] == nil
+	return hasDirect && r.URL.Scheme == "http" && r.ContentLength == 0 && (r.Body == nil || r.Body == http.NoBody) && r.Header["Upgrade"] == nil
 }
 
 // roundTrip is that of a backend. As http.Transport, it sends a request that

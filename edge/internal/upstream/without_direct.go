@@ -1,0 +1,5 @@
+//go:build sentinel_transport
+
+package upstream
+
+const hasDirect = false
