@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 // until the request's body is sent, and that may depend on a client who sends nothing.
 type conn struct {
 	net.Conn
+	in   *intake // below it; nil: there is none
 	said wire.Responses
 	over atomic.Bool // reading it has failed
 	tell atomic.Pointer[func()]
@@ -28,8 +30,29 @@ func watched(dial dialer) dialer {
 		if err != nil {
 			return nil, err
 		}
-		return &conn{Conn: c}, nil
+		return &conn{Conn: c, in: intakeOf(c)}, nil
 	}
+}
+
+// intakeOf finds the one below TLS, too.
+func intakeOf(c net.Conn) *intake {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	i, _ := c.(*intake)
+	return i
+}
+
+// ask tells that a request, HEAD or another, is about to be sent. net/http puts a
+// connection back before it reads on, and what has come unasked could be taken for the
+// response to this request: the connection is closed then, and the request fails as on
+// one that the backend has closed.
+func (c *conn) ask(head, reused bool) {
+	if reused && !c.in.silent() {
+		_ = c.in.Close()
+		return
+	}
+	c.said.Asked(head)
 }
 
 // OnEnd has f called when the connection c has ended, which a request was given, see

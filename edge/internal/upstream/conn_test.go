@@ -16,7 +16,7 @@ func watchedPair(t *testing.T) (c net.Conn, other *net.TCPConn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err = watched((&net.Dialer{}).DialContext)(t.Context(), "tcp", l.Addr().String())
+	c, err = watched(taken((&net.Dialer{}).DialContext))(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestAWatchedConnectionCopiesAndHalfCloses(t *testing.T) {
 func TestADialThatFailsIsNoConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if c, err := watched((&net.Dialer{}).DialContext)(ctx, "tcp", "127.0.0.1:1"); c != nil || err == nil {
+	if c, err := watched(taken((&net.Dialer{}).DialContext))(ctx, "tcp", "127.0.0.1:1"); c != nil || err == nil {
 		t.Errorf("%v, %v", c, err)
 	}
 }

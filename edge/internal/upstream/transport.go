@@ -43,7 +43,7 @@ func (l *link) roundTrip(r *http.Request, theirs *httptrace.ClientTrace) (*http.
 	trace.GotConn = func(info httptrace.GotConnInfo) {
 		if c, ok := info.Conn.(*conn); ok {
 			on.Store(c)
-			c.said.Asked(r.Method == http.MethodHead)
+			c.ask(r.Method == http.MethodHead, info.Reused)
 		}
 		if theirs.GotConn != nil {
 			theirs.GotConn(info)
@@ -79,11 +79,12 @@ func newLink(r *Registry, address string, t transport) *link {
 		kept = -1 // to net/http 0 is 2
 	}
 	dial := dialOnly(r.dialer(t.dial), address)
-	secure := secured(dial, r.tls(), address, t.tls)
+	plain := taken(dial)
+	secure := secured(plain, r.tls(), address, t.tls)
 	return &link{&direct{
 		dial: dial, address: address, response: t.response, idle: t.idle, most: t.maxIdle,
 	}, &http.Transport{
-		DialContext:           watched(dial),
+		DialContext:           watched(plain),
 		DialTLSContext:        watched(secure),
 		ResponseHeaderTimeout: t.response,
 		ExpectContinueTimeout: time.Second, // that long a body waits for its 100

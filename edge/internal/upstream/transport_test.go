@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +205,98 @@ func TestWithinTLSResponsesAreReadStrictly(t *testing.T) {
 	said = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
 	if body, err := get(t, p, "/"); err == nil || !strings.Contains(err.Error(), "Content-Length and Transfer-Encoding") {
 		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// answering is a pool of a server that sends the answers one by one, and never closes a
+// connection first.
+func answering(t *testing.T, secure bool, answers ...string) *Pool {
+	t.Helper()
+	next := make(chan string, len(answers))
+	for _, a := range answers {
+		next <- a
+	}
+	close(next)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, <-next)
+		_, _ = io.Copy(io.Discard, c)
+	}))
+	s.TLS = &tls.Config{DynamicRecordSizingDisabled: true, MinVersion: tls.VersionTLS12} // an answer is in one record
+	roots := x509.NewCertPool()
+	if secure {
+		s.StartTLS()
+		roots.AddCert(s.Certificate())
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	r := newTest(t, Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
+	return r.Generation([]config.Pool{poolOf(t, s.URL)}, requestTimeout).Pool("pool")
+}
+
+// put is a request with a body, which may be sent again.
+func put(t *testing.T, b *Backend, trace *httptrace.ClientTrace) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.URL().String()+"/", strings.NewReader("hello"))
+	if err != nil {
+		return err.Error()
+	}
+	r.Header.Set("Idempotency-Key", "a")
+	response, err := b.RoundTrip(r, trace)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(body)
+}
+
+// What has come before a request is not its response, however late it is read: net/http
+// has put the connection back by then.
+func TestNothingThatCameBeforeARequestIsItsResponse(t *testing.T) {
+	const (
+		surplus = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
+		second  = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 6\r\n\r\nsecond"
+		head    = "HTTP/1.1 200 OK\r\nContent-Length: 8151\r\n\r\n"
+	)
+	long := strings.Repeat("x", 2*lineBuffer-len(head)) // net/http reads as much at once, and so no surplus with it
+	for scheme, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(scheme, func(t *testing.T) {
+			l := acquire(t, answering(t, secure, head+long+surplus, second))
+			defer l.Done()
+			back, used := make(chan struct{}), make(chan struct{})
+			var once, first sync.Once
+			var all sync.WaitGroup
+			defer all.Wait()
+			all.Go(func() {
+				body := put(t, l.Backend(), &httptrace.ClientTrace{PutIdleConn: func(error) {
+					first.Do(func() { close(back) })
+					select { // net/http reads behind this
+					case <-used:
+					case <-time.After(100 * time.Millisecond): // somebody may wait for just that
+					}
+				}})
+				if body != long {
+					t.Errorf("the first: %.100q", body)
+				}
+				first.Do(func() { close(back) })
+			})
+			<-back
+			body := put(t, l.Backend(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { once.Do(func() { close(used) }) }})
+			if body != "second" {
+				t.Errorf("the second: %.100q", body)
+			}
+		})
 	}
 }
 
