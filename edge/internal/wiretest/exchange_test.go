@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -152,6 +153,8 @@ func readLine(r *bufio.Reader) (string, error) {
 	switch {
 	case err != nil && line != "":
 		return "", noEOF(err)
+	case errors.Is(err, syscall.ECONNRESET):
+		return "", io.EOF // that of who has not read all that he refused
 	case err != nil:
 		return "", err
 	case !strings.HasSuffix(line, "\r\n"):
@@ -210,12 +213,16 @@ func (s *stage) exchange(tb testing.TB, raw []byte, pieces int) ([]answer, []*me
 	if err != nil {
 		fail("%v", err)
 	}
-	records := s.records(tb, len(answers))
-	if n := len(answers); len(records) == n+1 && n == len(all.whole) && errors.Is(all.err, errShort) && records[n].Reason == "client_closed" {
+	short := len(answers) == len(all.whole) && errors.Is(all.err, errShort)
+	if short {
+		s.mark(tb) // or what is logged of a client who has not sent all would be another's
+	}
+	records := slices.DeleteFunc(s.records(tb, len(answers)), func(r record) bool { return r.ID == marked })
+	if n := len(answers); short && len(records) == n+1 && records[n].Reason == "client_closed" {
 		s.torn = append(s.torn, all.torn) // it was gone before anybody looked at what it had not sent
 		records = records[:n]
 	}
-	got, torn, wrong := s.backend.drain()
+	got, torn, wrong := s.drain()
 	if len(wrong) > 0 {
 		fail("the backend got what it must not: %s", strings.Join(wrong, "; "))
 	}
@@ -264,6 +271,28 @@ func (s *stage) exchange(tb testing.TB, raw []byte, pieces int) ([]answer, []*me
 	}
 	s.explain(torn, fail)
 	return answers, got
+}
+
+// marked is the id of what mark sends.
+const marked = "a-mark-in-the-log"
+
+// mark sends a request of its own, and waits until it is logged: what has ended before is
+// then, too.
+func (s *stage) mark(tb testing.TB) {
+	tb.Helper()
+	c, r := s.dial(tb)
+	defer c.Close()
+	_, _ = io.WriteString(c, "GET /get HTTP/1.1\r\nHost: edge\r\nX-Request-Id: "+marked+"\r\nConnection: close\r\n\r\n")
+	wantAnswer(tb, r, "200")
+	s.access.wait(tb, func(lines [][]byte) bool {
+		return slices.ContainsFunc(lines, func(line []byte) bool { return bytes.Contains(line, []byte(marked)) })
+	})
+}
+
+// drain is the backend's, without marks.
+func (s *stage) drain() (whole, torn []*message, wrong []string) {
+	whole, torn, wrong = s.backend.drain()
+	return slices.DeleteFunc(whole, func(m *message) bool { return slices.Contains(values(m.header, "X-Request-Id"), marked) }), torn, wrong
 }
 
 // explain holds what a backend got of a request, and nothing more of it, to those
