@@ -37,7 +37,7 @@ func block(fields []string) string {
 	return b.String()
 }
 
-// answered sends a request of HTTP/2, and waits for what comes of it: an answer, a
+// answered sends a request of HTTP/2, and waits for what comes of it: a whole answer, a
 // reset, or the end of the connection.
 func (e *edge) answered(t *testing.T, fields []string, body string, trailer []string) {
 	t.Helper()
@@ -58,8 +58,13 @@ func (e *edge) answered(t *testing.T, fields []string, body string, trailer []st
 			return
 		}
 		switch length := binary.BigEndian.Uint32(head[:4]) >> 8; head[3] {
-		case headersFrame, resetFrame, goawayFrame:
+		case resetFrame, goawayFrame:
 			return
+		case headersFrame, dataFrame: // the first may be a 100
+			if head[4]&endStream != 0 {
+				return
+			}
+			fallthrough
 		default:
 			_, _ = io.CopyN(io.Discard, r, int64(length))
 		}
