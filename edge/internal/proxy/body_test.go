@@ -178,6 +178,23 @@ func TestAHeldBodyWaitsUntilItIsStopped(t *testing.T) {
 	})
 }
 
+// endsAtOnce wants a read to have found the end, and frees one that waits.
+func endsAtOnce(t *testing.T, b *body, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%v", err)
+		}
+	default:
+		t.Error("it waits")
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.held, b.expect = false, notExpected
+		b.changed.Broadcast()
+	}
+}
+
 // net/http reads once more, to see that there is no more than was announced: who comes
 // when all has been read waits for nobody, though the backend has answered.
 func TestAReadBehindTheEndDoesNotWait(t *testing.T) {
@@ -189,19 +206,7 @@ func TestAReadBehindTheEndDoesNotWait(t *testing.T) {
 				<-reading(b)
 				after(b)
 				done := reading(b)
-				select {
-				case err := <-done:
-					if !errors.Is(err, io.EOF) {
-						t.Errorf("%v", err)
-					}
-				default:
-					t.Error("it waits")
-					b.stop(errOver)
-					b.mu.Lock()
-					b.held, b.expect = false, notExpected
-					b.changed.Broadcast()
-					b.mu.Unlock()
-				}
+				endsAtOnce(t, b, done)
 			})
 		})
 	}
@@ -221,18 +226,7 @@ func TestAReadThatWaitsSeesTheEndThatDrainFinds(t *testing.T) {
 		s <- func([]byte) (int, error) { return 0, io.EOF }
 		b.drain()
 		synctest.Wait()
-		select {
-		case err := <-done:
-			if !errors.Is(err, io.EOF) {
-				t.Errorf("%v", err)
-			}
-		default:
-			t.Error("it waits")
-			b.mu.Lock()
-			b.held = false
-			b.changed.Broadcast()
-			b.mu.Unlock()
-		}
+		endsAtOnce(t, b, done)
 	})
 }
 

@@ -19,11 +19,27 @@ type input struct {
 	answers, backend string // as in expected.txt
 }
 
-// inputs reads the corpus. A file without a line, or a line without a file, is a
-// mistake.
+// inputs reads the corpus.
 func inputs(tb testing.TB) (all []input) {
 	tb.Helper()
-	text, err := os.ReadFile(filepath.Join(corpus, "expected.txt"))
+	for _, f := range files(tb, corpus, ".req", "name | answers | backend") {
+		all = append(all, input{name: f.parts[0], raw: f.raw, answers: f.parts[1], backend: f.parts[2]})
+	}
+	return all
+}
+
+// file is one of a corpus: its bytes, and the parts of its line in expected.txt, of
+// which the first is its name.
+type file struct {
+	raw   []byte
+	parts []string
+}
+
+// files reads a corpus, whose lines are of a form. A file without a line, or a line
+// without a file, is a mistake.
+func files(tb testing.TB, dir, extension, form string) (all []file) {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "expected.txt"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,19 +48,21 @@ func inputs(tb testing.TB) (all []input) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		parts := strings.Split(line, "|")
-		if len(parts) != 3 {
-			tb.Fatalf("expected.txt: %s: want name | answers | backend", line)
+		f := file{parts: strings.Split(line, " | ")}
+		if len(f.parts) != strings.Count(form, "|")+1 {
+			tb.Fatalf("expected.txt: %s: want %s", line, form)
 		}
-		i := input{name: strings.TrimSpace(parts[0]), answers: strings.TrimSpace(parts[1]), backend: strings.TrimSpace(parts[2])}
-		if i.raw, err = os.ReadFile(filepath.Join(corpus, i.name+".req")); err != nil {
+		for i, p := range f.parts { // which stand in columns
+			f.parts[i] = strings.TrimSpace(p)
+		}
+		if f.raw, err = os.ReadFile(filepath.Join(dir, f.parts[0]+extension)); err != nil {
 			tb.Fatal(err)
 		}
-		all = append(all, i)
+		all = append(all, f)
 	}
-	files, err := filepath.Glob(filepath.Join(corpus, "*.req"))
-	if err != nil || len(files) != len(all) {
-		tb.Fatalf("there are %d files and %d lines in expected.txt: %v", len(files), len(all), err)
+	found, err := filepath.Glob(filepath.Join(dir, "*"+extension))
+	if err != nil || len(found) != len(all) {
+		tb.Fatalf("there are %d files and %d lines in expected.txt: %v", len(found), len(all), err)
 	}
 	return all
 }

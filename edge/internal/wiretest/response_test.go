@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -377,33 +376,15 @@ type response struct {
 	kept         bool
 }
 
-// allResponses reads the corpus. A file without a line, or a line without a file, is a
-// mistake.
+// allResponses reads the corpus.
 func allResponses(tb testing.TB) (all []response) {
 	tb.Helper()
-	text, err := os.ReadFile(filepath.Join(responses, "expected.txt"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		parts := strings.Split(line, " | ")
-		if len(parts) != 4 {
-			tb.Fatalf("expected.txt: %s: want name | method end | answer | connection", line)
-		}
-		method, end, _ := strings.Cut(parts[1], " ")
-		r := response{name: parts[0], method: method, answer: parts[2], kept: parts[3] == "kept", script: script{close: end == "close"}}
-		if r.script.raw, err = os.ReadFile(filepath.Join(responses, r.name+".resp")); err != nil {
-			tb.Fatal(err)
-		}
-		all = append(all, r)
-	}
-	files, err := filepath.Glob(filepath.Join(responses, "*.resp"))
-	if err != nil || len(files) != len(all) {
-		tb.Fatalf("there are %d files and %d lines in expected.txt: %v", len(files), len(all), err)
+	for _, f := range files(tb, responses, ".resp", "name | method end | answer | connection") {
+		method, end, _ := strings.Cut(f.parts[1], " ")
+		all = append(all, response{
+			name: f.parts[0], method: method, answer: f.parts[2], kept: f.parts[3] == "kept",
+			script: script{raw: f.raw, close: end == "close"},
+		})
 	}
 	return all
 }
