@@ -234,7 +234,14 @@ func (e *endpoint) enforce(d *Decision) {
 func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, now time.Duration) {
 	e.enforce(d)
 	at, mine := &e.seen[d.Reason.number()], stripe()
-	unique := l.metrics.decided(at, d, mine, now-start)
+	denies := !d.Allowed || d.WouldDeny
+	held := denies && l.denials.holds(now, &at.lines)
+	var unique uint64
+	if held && now == start { // a flood: it is counted once, for the metrics and for the log
+		unique = l.metrics.floodOf(at, d).add(mine)
+	} else {
+		unique = l.metrics.decided(at, d, mine, now-start)
+	}
 	if d.Reason != ReasonAllowed {
 		d.id = decisionID{l.epochNano + int64(now), unique}
 	}
@@ -243,14 +250,15 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 	}
 	if d.WouldDeny {
 		l.metrics.letThrough(d)
-	} else if d.Allowed {
-		return
 	}
-	if l.denials.holds(now, &at.lines, mine) {
-		return
+	switch {
+	case !denies, held && now == start:
+	case held:
+		at.lines.hold(mine)
+	default:
+		now = l.now()
+		l.denials.write(now, &at.lines, d, now-start, l.store.breakerState())
 	}
-	now = l.now()
-	l.denials.write(now, &at.lines, d, now-start, l.store.breakerState())
 }
 
 // observed shows the decision, taken at now, to those who observe. They get the

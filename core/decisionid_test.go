@@ -114,6 +114,11 @@ func TestDecisionIDsOfOneInstant(t *testing.T) {
 						}
 						known[id] = true
 					}
+					id := decisionID{1, m.floodOf(&at, d).add(stripe)}.String()
+					if known[id] {
+						t.Fatalf("%s of a flood twice", id)
+					}
+					known[id] = true
 				}
 			}
 		}

@@ -12,6 +12,9 @@ import (
 // written in any one second of one process.
 const denialLinesPerSecond = 10
 
+// denials are the reasons that a denial can have.
+var denials = [...]Reason{ReasonRateLimited, ReasonCircuitOpen, ReasonFailClosed, ReasonEmergencyLocalLimit}
+
 // denyLog writes denials, bounded: whoever floods the API must not fill the
 // disk. It is safe for concurrent use.
 type denyLog struct {
@@ -23,24 +26,19 @@ type denyLog struct {
 // denyCount is what one endpoint and reason has written. While its lines are
 // used up, a flood only reads full and counts itself.
 type denyCount struct {
-	full atomic.Int64            // until when no line may be written, on the limiter's clock
-	held atomic.Pointer[counter] // back since the last line; nil: none ever
+	full  atomic.Int64            // until when no line may be written, on the limiter's clock
+	held  atomic.Pointer[counter] // back, beside the flood; nil: none ever
+	flood atomic.Pointer[counter] // held back, and took no time; nil: none ever
 
 	mu    sync.Mutex
 	times [denialLinesPerSecond]time.Duration // of the last lines, in a ring, + 1 second
 	next  int
+	told  int64 // of those held back, by lines
 }
 
-// holds counts a denial that is not to be written, if now is a time for that.
-func (l *denyLog) holds(now time.Duration, c *denyCount, stripe uint64) bool {
-	switch {
-	case l.closed.Load():
-		return true
-	case l.all || int64(now) >= c.full.Load():
-		return false
-	}
-	c.hold(stripe)
-	return true
+// holds reports whether a denial is not to be written at now. The caller counts it.
+func (l *denyLog) holds(now time.Duration, c *denyCount) bool {
+	return l.closed.Load() || !l.all && int64(now) < c.full.Load()
 }
 
 func (c *denyCount) hold(stripe uint64) {
@@ -54,10 +52,12 @@ func (c *denyCount) hold(stripe uint64) {
 
 // taken returns how many were held back since it was last asked.
 func (c *denyCount) taken() int64 {
-	if held := c.held.Load(); held != nil {
-		return held.take()
-	}
-	return 0
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.held.Load().read() + c.flood.Load().read()
+	n := all - c.told
+	c.told = all
+	return n
 }
 
 // write logs a denial that was not held back, at now, unless others have just
@@ -107,7 +107,7 @@ func (c *denyCount) admit(now time.Duration) bool {
 func (l *denyLog) close(all map[string]*[reasons]seen, endpoints map[string]*endpoint) {
 	l.closed.Store(true)
 	for id, seen := range all {
-		for _, reason := range []Reason{ReasonRateLimited, ReasonCircuitOpen, ReasonFailClosed, ReasonEmergencyLocalLimit} {
+		for _, reason := range denials {
 			suppressed := seen[reason.number()].lines.taken()
 			if suppressed == 0 {
 				continue

@@ -262,6 +262,7 @@ func (l *Limiter) Close() error {
 	defer l.changing.Unlock()
 	l.metrics.unconfigured(l)
 	l.denials.close(l.seen, l.setup.Load().endpoints)
+	l.metrics.ended(l.seen)
 	return err
 }
 

@@ -3,7 +3,6 @@ package sentinel
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -53,7 +52,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 				"Time from the start of a check to its decision, in microseconds.",
 				[]string{"endpoint_id", "decision_reason"}, nil,
 			),
-			of: make(map[seriesName]series),
+			of: make(map[seriesName]*series),
 		},
 		breakerState: &breakerGauge{desc: prometheus.NewDesc(
 			"sentinel_breaker_state",
@@ -141,6 +140,42 @@ func (m *metrics) decided(at *seen, d *Decision, stripe uint64, latency time.Dur
 	return t.add(stripe, latency)
 }
 
+// floodOf is where denials are counted that are not logged and took no time: in a
+// flood there is time for one count. The metrics add them to their lowest bucket.
+func (m *metrics) floodOf(at *seen, d *Decision) *counter {
+	if c := at.lines.flood.Load(); c != nil {
+		return c
+	}
+	at.lines.mu.Lock()
+	defer at.lines.mu.Unlock()
+	c := at.lines.flood.Load()
+	switch {
+	case c != nil: // others were first
+		return c
+	case m == nil:
+		c = new(counter)
+	default:
+		c = m.decisions.flood(seriesName{d.EndpointID, d.Reason})
+		at.lines.told += c.read() // by others before
+	}
+	at.lines.flood.Store(c)
+	return c
+}
+
+// ended takes back what a limiter has counted its floods with, for another.
+func (m *metrics) ended(all map[string]*[reasons]seen) {
+	if m == nil {
+		return
+	}
+	for id, seen := range all {
+		for _, reason := range denials {
+			if c := seen[reason.number()].lines.flood.Load(); c != nil {
+				m.decisions.free(seriesName{id, reason}, c)
+			}
+		}
+	}
+}
+
 func (m *metrics) storeError(kind failureKind) {
 	if m != nil {
 		m.storeErrors.WithLabelValues(string(kind)).Inc()
@@ -223,7 +258,7 @@ type decisionSeries struct {
 	total, latency *prometheus.Desc
 
 	mu sync.Mutex
-	of map[seriesName]series
+	of map[seriesName]*series
 }
 
 type seriesName struct {
@@ -232,17 +267,50 @@ type seriesName struct {
 }
 
 type series struct {
-	*tally
+	tally   *tally
 	created time.Time
+	// floods are of denials that are in no bucket of the tally, but belong in the
+	// lowest: one counter for each limiter. What those have counted that are free
+	// again, because their limiter was closed, stays.
+	floods, unused []*counter
+}
+
+// series returns the series of a name; the caller holds the lock.
+func (s *decisionSeries) series(name seriesName) *series {
+	one := s.of[name]
+	if one == nil {
+		one = &series{tally: new(tally), created: time.Now()}
+		s.of[name] = one
+	}
+	return one
 }
 
 func (s *decisionSeries) tally(name seriesName) *tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[name].tally == nil {
-		s.of[name] = series{new(tally), time.Now()}
+	return s.series(name).tally
+}
+
+// flood returns a counter that no other limiter has.
+func (s *decisionSeries) flood(name seriesName) *counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.series(name)
+	if last := len(one.unused) - 1; last >= 0 {
+		c := one.unused[last]
+		one.unused = one.unused[:last]
+		return c
 	}
-	return s.of[name].tally
+	c := new(counter)
+	one.floods = append(one.floods, c)
+	return c
+}
+
+func (s *decisionSeries) free(name seriesName, c *counter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.series(name)
+	one.unused = append(one.unused, c)
 }
 
 // Describe implements prometheus.Collector.
@@ -254,11 +322,21 @@ func (s *decisionSeries) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *decisionSeries) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
-	all := maps.Clone(s.of)
+	all := make(map[seriesName]series, len(s.of))
+	for name, one := range s.of {
+		all[name] = *one // the counters of floods are never taken out
+	}
 	s.mu.Unlock()
 	for name, one := range all {
 		labels := []string{name.endpoint, string(name.reason)}
-		count, sum, upTo := one.read()
+		count, sum, upTo := one.tally.read()
+		for _, c := range one.floods {
+			n := uint64(c.read()) //nolint:gosec // it is not negative
+			count += n
+			for bound := range upTo {
+				upTo[bound] += n
+			}
+		}
 		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(s.total, prometheus.CounterValue, float64(count), one.created, labels...)
 		ch <- prometheus.MustNewConstHistogramWithCreatedTimestamp(s.latency, count, sum, upTo, one.created, labels...)
 	}

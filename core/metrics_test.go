@@ -190,6 +190,44 @@ func TestFloodIsCountedExactly(t *testing.T) {
 	}
 }
 
+// Limiters on one registry are in the same series, each says what itself has held
+// back, and what one has counted stays when it is closed and another takes over.
+func TestFloodsOfSeveralLimiters(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	total := 0
+	flood := func(l *Limiter, n int) {
+		for range n {
+			mustAllow(t, l, "tenant-0", "jobs")
+		}
+		total += n
+		if counted, count, _ := sampleCounts(t, registry, ReasonRateLimited); int(counted) != total || int(count) != total {
+			t.Errorf("%v in the counter, %d in the histogram, want %d", counted, count, total)
+		}
+	}
+	var logs [3]*heldBack
+	open := func(i int) *Limiter {
+		logs[i] = &heldBack{Handler: silent.Handler()}
+		return knownDenial(t, WithRegisterer(registry), WithLogger(slog.New(logs[i])))
+	}
+	first, second := open(0), open(1)
+	flood(first, 100)
+	flood(second, 200)
+	first.Close()
+	third := open(2)
+	flood(third, 400)
+	flood(second, 800)
+	second.Close()
+	third.Close()
+	for i, want := range []int64{100, 1000, 400} {
+		if lines, held := logs[i].lines.Load(), logs[i].suppressed.Load(); lines+held != want {
+			t.Errorf("limiter %d: %d lines and %d held back of %d", i, lines, held, want)
+		}
+	}
+	if n := len(first.metrics.decisions.of[seriesName{"jobs", ReasonRateLimited}].floods); n != 2 {
+		t.Errorf("%d counters of three limiters, of which two were open at once", n)
+	}
+}
+
 // What needs no store is in the lowest bucket: with the time that it took to
 // find out who asks.
 func TestLatencyOfWhatNeedsNoStore(t *testing.T) {

@@ -58,7 +58,7 @@ func (t *tally) add(stripe uint64, latency time.Duration) (unique uint64) {
 	if latency > 0 {
 		s.sum.Add(int64(latency))
 	}
-	return uint64(uintptr(unsafe.Pointer(at)))*0x9e3779b97f4a7c15 + count //nolint:gosec // see stripe
+	return uniqueOf(at, count)
 }
 
 // read returns how many there were, up to each bound, and their time in
@@ -83,20 +83,31 @@ func (t *tally) read() (count uint64, sum float64, upTo map[float64]uint64) {
 	return count, inMicroseconds(total), upTo
 }
 
-// counter is a number that many add to and few take. Its zero value is 0. It is
-// safe for concurrent use.
+// counter is a number that many add to and few read. Its zero value is 0. It is
+// safe for concurrent use; a nil one is 0.
 type counter [stripes]struct {
-	n atomic.Int64
+	n atomic.Uint64
 	_ [lineBytes - 8]byte
 }
 
-func (c *counter) add(stripe uint64) { c[stripe%stripes].n.Add(1) }
+// add adds 1. It returns a number as tally.add does.
+func (c *counter) add(stripe uint64) (unique uint64) {
+	at := &c[stripe%stripes].n
+	return uniqueOf(at, at.Add(1))
+}
 
-// take returns the number and leaves 0: nothing is taken twice, or lost.
-func (c *counter) take() int64 {
-	var n int64
+func (c *counter) read() (n int64) {
+	if c == nil {
+		return 0
+	}
 	for i := range c {
-		n += c[i].n.Swap(0)
+		n += int64(c[i].n.Load()) //nolint:gosec // so many are never counted
 	}
 	return n
+}
+
+// uniqueOf is a number for what was the count-th to be counted there, that no other
+// has at the same time.
+func uniqueOf(at *atomic.Uint64, count uint64) uint64 {
+	return uint64(uintptr(unsafe.Pointer(at)))*0x9e3779b97f4a7c15 + count //nolint:gosec // see stripe
 }
