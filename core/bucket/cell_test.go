@@ -2,9 +2,11 @@ package bucket
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
 // A cell is its State, whatever the order of decisions: those that only count in
@@ -168,4 +170,18 @@ func TestDeadCellChargesNobody(t *testing.T) {
 			t.Fatalf("%d were charged to a dead cell", n)
 		}
 	}
+}
+
+// A bucket that is shared by processors is alone in its cache lines.
+func TestABucketHasCacheLinesOfItsOwn(t *testing.T) {
+	shared := make([]*Bucket, 100) // not on the stack
+	for i := range shared {
+		shared[i] = New(NewTokenBucket(Token, Token))
+	}
+	for _, b := range shared {
+		if at := uintptr(unsafe.Pointer(b)); at%128 != 0 || unsafe.Sizeof(*b) != 128 {
+			t.Fatalf("%d bytes, %d behind a multiple of 128", unsafe.Sizeof(*b), at%128)
+		}
+	}
+	runtime.KeepAlive(shared)
 }
