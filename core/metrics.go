@@ -331,7 +331,7 @@ func (s *decisionSeries) Collect(ch chan<- prometheus.Metric) {
 		labels := []string{name.endpoint, string(name.reason)}
 		count, sum, upTo := one.tally.read()
 		for _, c := range one.floods {
-			n := uint64(c.read()) //nolint:gosec // it is not negative
+			n := uint64(c.read())
 			count += n
 			for bound := range upTo {
 				upTo[bound] += n
