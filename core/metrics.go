@@ -162,14 +162,15 @@ func (m *metrics) floodOf(at *seen, d *Decision) *counter {
 	return c
 }
 
-// ended takes back what a limiter has counted its floods with, for another.
+// ended takes back what a limiter has counted its floods with, for another. Who asks
+// on gets one again.
 func (m *metrics) ended(all map[string]*[reasons]seen) {
 	if m == nil {
 		return
 	}
 	for id, seen := range all {
 		for _, reason := range denials {
-			if c := seen[reason.number()].lines.flood.Load(); c != nil {
+			if c := seen[reason.number()].lines.flood.Swap(nil); c != nil {
 				m.decisions.free(seriesName{id, reason}, c)
 			}
 		}

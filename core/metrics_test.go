@@ -228,6 +228,32 @@ func TestFloodsOfSeveralLimiters(t *testing.T) {
 	}
 }
 
+// Who asks a closed limiter on is counted, and not as what another has held back.
+func TestFloodOfAClosedLimiter(t *testing.T) {
+	registry, log := prometheus.NewRegistry(), &heldBack{Handler: silent.Handler()}
+	closed := breakerOpen(t, WithRegisterer(registry))
+	other := breakerOpen(t, WithRegisterer(registry), WithLogger(slog.New(log)))
+	before, _, _ := sampleCounts(t, registry, ReasonCircuitOpen)
+	ask := func(l *Limiter, n int) {
+		for range n {
+			if d := mustAllow(t, l, "tenant-0", "jobs"); d.Reason != ReasonCircuitOpen {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
+	ask(closed, 100)
+	closed.Close()
+	ask(other, 200)
+	ask(closed, 400)
+	other.Close()
+	if total, _, _ := sampleCounts(t, registry, ReasonCircuitOpen); total-before != 700 {
+		t.Errorf("%v counted, want 700", total-before)
+	}
+	if lines, held := log.lines.Load(), log.suppressed.Load(); lines+held != 200 {
+		t.Errorf("%d lines and %d held back of 200", lines, held)
+	}
+}
+
 // What needs no store is in the lowest bucket: with the time that it took to
 // find out who asks.
 func TestLatencyOfWhatNeedsNoStore(t *testing.T) {
