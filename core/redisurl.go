@@ -116,7 +116,7 @@ func parseRedisURL(raw string) (target redisTarget, reason string) {
 	case "memory":
 		reason = target.readMemory(u, others, query)
 	case "unix":
-		reason = target.readSocket(u, query)
+		reason = target.readSocket(u, others, query)
 	default:
 		reason = target.readServer(u, others, query)
 	}
@@ -201,8 +201,8 @@ func (t *redisTarget) readMemory(u *url.URL, others []string, query url.Values) 
 	return ""
 }
 
-func (t *redisTarget) readSocket(u *url.URL, query url.Values) string {
-	if u.Host != "" || strings.Trim(u.Path, "/") == "" {
+func (t *redisTarget) readSocket(u *url.URL, others []string, query url.Values) string {
+	if u.Host != "" || len(others) > 0 || strings.Trim(u.Path, "/") == "" {
 		return "must name an absolute path of a socket, as in unix:///run/redis.sock"
 	}
 	t.network, t.addrs = "unix", []string{u.Path}

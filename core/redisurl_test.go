@@ -156,6 +156,7 @@ func TestBustedRedisURL(t *testing.T) {
 		"unix://":                                             "absolute path of a socket",
 		"unix:///":                                            "absolute path of a socket",
 		"unix://:PW@host/run/redis.sock":                      "absolute path of a socket",
+		"unix://:PW@,host/run/redis.sock":                     "absolute path of a socket",
 		"memory://PW":                                         "takes no host",
 		"memory:///PW":                                        "takes no host",
 		"memory://:PW@":                                       "takes no host",
@@ -200,7 +201,7 @@ func FuzzRedisURL(f *testing.F) {
 		"redis://:%s@host:6379/0", "redis://%s\n", "rediss://a:%s@[::1]:1/2?db=3&skip_verify=true", "unix://:%s@/run/x",
 		"memory://?max_keys=%s", "redis://:%s#@host", "redis://:%s@host:bad", "%s", "redis://:%%%s@host?%s=%s",
 		"redis-cluster://:%s@a:1,b,[::1]:3", "rediss-sentinel://a:%s@b:1,c/2?master=m&sentinel_password=%s&ca_file=/x",
-		"rediss-cluster://:%s@a?cert_file=/%s&key_file=/x&server_name=y", "redis-sentinel://a,%s@b,c",
+		"rediss-cluster://:%s@a?cert_file=/%s&key_file=/x&server_name=y", "redis-sentinel://a,%s@b,c", "unix://:%s@,a`/x",
 	} {
 		before, after, _ := strings.Cut(url, "%s")
 		f.Add(before, after)
