@@ -219,7 +219,7 @@ func crowdMeets(l *lab, limiter *sentinel.Limiter, workers, each int, o *outcome
 	done.Wait()
 	over.Store(true)
 	seen.Wait()
-	late := slices.Max(oversleep[:]) > tolerated
+	late := l.Full && slices.Max(oversleep[:]) > tolerated // the short form runs on machines that are never idle
 	for _, r := range results {
 		if r.err != nil {
 			return r.err
