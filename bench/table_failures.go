@@ -17,7 +17,7 @@ import (
 const (
 	budget    = 20 * time.Millisecond // the default
 	witnesses = 4                     // sleep beside each crowd
-	tick      = time.Millisecond      // again and again, so long
+	tick      = time.Millisecond      // how long each time
 	tolerated = 2500 * time.Microsecond
 )
 

@@ -236,8 +236,9 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 	at, mine := &e.seen[d.Reason.number()], stripe()
 	denies := !d.Allowed || d.WouldDeny
 	held := denies && l.denials.holds(now, &at.lines)
+	flood := held && now == start // it is counted once, for the metrics and for the log
 	var unique uint64
-	if held && now == start { // a flood: it is counted once, for the metrics and for the log
+	if flood {
 		unique = l.metrics.floodOf(at, d).add(mine)
 	} else {
 		unique = l.metrics.decided(at, d, mine, now-start)
@@ -252,7 +253,7 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 		l.metrics.letThrough(d)
 	}
 	switch {
-	case !denies, held && now == start:
+	case !denies, flood:
 	case held:
 		at.lines.hold(mine)
 	default:
