@@ -44,9 +44,9 @@ type tally [stripes]struct {
 	_      [lineBytes - 8*(len(latencyBounds)+2)]byte
 }
 
-// add counts one decision, on the copy that stripe has picked. It returns a
-// number that it returns for no other decision of this process: from where it
-// has counted, and how many were counted there.
+// add counts one decision, on the copy that stripe has picked. It returns a number
+// that no other decision of this process has at the same time: from where it has
+// counted, and how many were counted there.
 func (t *tally) add(stripe uint64, latency time.Duration) (unique uint64) {
 	s := &t[stripe%stripes]
 	i := 0
