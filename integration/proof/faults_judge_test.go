@@ -168,6 +168,23 @@ func TestJudgeEmergency(t *testing.T) {
 	breaks(t, "ten seconds, one more", judgeEmergency([]Burst{{3, 0}, {111, 10_000_000}}))
 }
 
+// A bucket may have admitted as early as the first of its checks began, and that
+// one may have ended last: the time of a burst is from there.
+func TestABurstBeginsWithItsFirstCheck(t *testing.T) {
+	at := func(millis int) time.Time { return time.UnixMilli(int64(millis)) }
+	row := one(failOpenID, "redis_timeout", true, false)
+	tally := newTally()
+	tally.add(row, at(90), at(190))
+	tally.add(row, at(0), at(200))
+	tally.add(row, at(300), at(400))
+	tally.add(row, at(310), at(390))
+	var r Report
+	tally.addTo(&r)
+	if want := (Burst{Admitted: 4, Micros: 400_000}); len(r.Bursts) != 1 || r.Bursts[0] != want {
+		t.Errorf("bursts %v, want %v", r.Bursts, want)
+	}
+}
+
 func TestJudgeFootprint(t *testing.T) {
 	before := Footprint{Goroutines: 20, Sockets: 10, Heap: 1 << 20}
 	holds(t, "the same", judgeFootprint(before, before, 0))

@@ -98,8 +98,8 @@ type tally struct {
 	mu     sync.Mutex
 	counts map[Row]int
 	report Report
-	first  map[string]time.Time // emergency admission, by endpoint
-	last   map[string]time.Time
+	first  map[string]time.Time // when the first emergency admission's check began, by endpoint
+	last   map[string]time.Time // when the last one's ended
 	admits map[string]int
 }
 
@@ -127,7 +127,8 @@ func (t *tally) add(row Row, start, end time.Time) {
 	if !row.Allowed {
 		return
 	}
-	if t.admits[row.Endpoint] == 0 {
+	// Whoever is told first need not have begun first.
+	if t.admits[row.Endpoint] == 0 || start.Before(t.first[row.Endpoint]) {
 		t.first[row.Endpoint] = start
 	}
 	t.admits[row.Endpoint]++
