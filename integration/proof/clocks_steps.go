@@ -32,7 +32,8 @@ var steppedPolicies = []stepped{
 var clockSteps = []time.Duration{3 * time.Second, -3 * time.Second, hour, -hour, year, -year}
 
 // stepClocks steps a clock that runs, under live traffic of a limiter as it is
-// by default, known denials included.
+// by default, known denials included. It steps between two script calls: Redis 7.0
+// goes by two times within one that it falls into, as docs/known-limits.md says.
 func stepClocks(s *scope, l *lab, sec *section) {
 	library := shim(s)
 	server, clock := startClocked(s, library)
@@ -53,15 +54,18 @@ func stepClocks(s *scope, l *lab, sec *section) {
 	for _, step := range steps {
 		l.logf("clocks: a running clock steps by %v", step)
 		clock.run(ahead)
+		var between sync.RWMutex
 		var all sync.WaitGroup
 		var results [2]traffic
 		begin := time.Now()
 		for i, p := range steppedPolicies {
-			all.Go(func() { results[i] = hammer(s, limiter, p.policy.EndpointID, begin.Add(time.Second+run)) })
+			all.Go(func() { results[i] = hammer(s, limiter, p.policy.EndpointID, begin.Add(time.Second+run), &between) })
 		}
 		time.Sleep(time.Second)
 		ahead += step
+		between.Lock()
 		clock.run(ahead)
+		between.Unlock()
 		all.Wait()
 		for i, p := range steppedPolicies {
 			t := results[i]
@@ -111,8 +115,8 @@ type traffic struct {
 }
 
 // hammer is a tenant of its own who asks from four goroutines, as often as it
-// can but for a pause of a millisecond.
-func hammer(s *scope, l *sentinel.Limiter, id string, until time.Time) traffic {
+// can but for a pause of a millisecond. While between is locked no check is under way.
+func hammer(s *scope, l *sentinel.Limiter, id string, until time.Time, between *sync.RWMutex) traffic {
 	// By the wall clock, as Redis has it: a machine that is suspended stops the other.
 	tenant, begin := nobody(), time.Now().Round(0)
 	var mu sync.Mutex
@@ -123,7 +127,9 @@ func hammer(s *scope, l *sentinel.Limiter, id string, until time.Time) traffic {
 	for range 4 {
 		all.Go(func() {
 			for time.Now().Before(until) {
+				between.RLock()
 				d, err := l.Allow(s.Context(), tenant, id)
+				between.RUnlock()
 				if err != nil || !d.FromStore {
 					failed.Store(&d)
 					return
