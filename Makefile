@@ -15,7 +15,7 @@ UNIT    = $(addsuffix /...,$(filter-out %/integration,$(MODULES)))
 BIN     = $(CURDIR)/bin
 
 # These tests wait more than they work: four at once, also on two CPUs.
-INTEGRATION = -p 1 -parallel 4 ./integration/...
+INTEGRATION = -parallel 4 ./integration/...
 
 .DEFAULT_GOAL := help
 .PHONY: help build test unit race allocations integration matrix bench bench-full bench-edge bench-edge-full proof proof-short sizing lint fmt fmt-check vet imports-check tidy tidy-check proto proto-check fuzz fuzz-long bench-control demo demo-edge demo-control soak-edge soak-edge-long h2spec-edge serve release-check
