@@ -132,7 +132,9 @@ func TestClusterMasterRestarted(t *testing.T) {
 	for name, persistence := range map[string]string{"appendonly": "yes", "nothing on disk": "no"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := besiege(t, "--appendonly", persistence)
+			// It is the process that dies, so writing is enough: a sync of a busy disk
+			// can hold up the other masters.
+			s := besiege(t, "--appendonly", persistence, "--appendfsync", "no")
 			dead := s.c.Master(tenantKey(s.tenants[0], "a"))
 			here, elsewhere := s.on(dead)
 			s.more(500)
@@ -142,7 +144,7 @@ func TestClusterMasterRestarted(t *testing.T) {
 			s.c.WaitWell(dead)
 			s.unharmed(elsewhere)
 			if forgotten := s.harmed("master restarted, "+name, here); persistence == "yes" && forgotten > 0 {
-				t.Errorf("%d are forgotten, and all were on disk before they were answered", forgotten)
+				t.Errorf("%d are forgotten, and all were written before they were answered", forgotten)
 			}
 		})
 	}
@@ -175,7 +177,7 @@ func TestClusterMasterCutOff(t *testing.T) {
 // through it are served again at once, and not after the breaker's 30 s.
 func TestClusterMajorityLost(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, "--appendonly", "yes")
+	s := besiege(t, "--appendonly", "yes", "--appendfsync", "no")
 	alive := s.c.Nodes[0]
 	here, _ := s.on(alive)
 	for _, i := range []int{1, 2, 4, 5} {
