@@ -32,63 +32,90 @@ const maxPattern = 8 << 10
 
 // parse reads a pattern, or says what is wrong with it.
 func parse(path string) (s shape, faults []string) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	switch {
-	case path == "":
-		return s, []string{"is empty; the shortest is /"}
-	case path[0] != '/':
-		return s, []string{"must begin with /"}
-	case len(path) > maxPattern:
-		return s, []string{fmt.Sprintf("has %d bytes; the most is %d", len(path), maxPattern)}
-	case strings.ContainsAny(path, "?#"):
-		return s, []string{"must not have a query or a fragment; requests are routed by their path alone"}
+	if why := unfit(path); why != "" {
+		return s, []string{why}
 	}
-	if why, _ := inspect(path); why != "" {
-		return s, []string{"no request can have it: " + why}
-	}
+	r := reading{text: []byte{'/'}}
 	segments := strings.Split(path[1:], "/")
-	text := []byte{'/'}
-	parameter := func(kind pieceKind, name string) {
-		if slices.Contains(s.names, name) {
-			fault("has two parameters %s", name)
-		}
-		s.pieces = append(s.pieces, piece{static, string(text)}, piece{kind, name})
-		s.names = append(s.names, name)
-		text = text[:0]
-	}
 	for i, segment := range segments {
 		if i > 0 {
-			text = append(text, '/')
+			r.text = append(r.text, '/')
 		}
-		if why := misplaced(segment, i == len(segments)-1); why != "" {
-			fault("%s", why)
-			continue
+		r.segment(segment, i == len(segments)-1)
+	}
+	if len(r.text) > 0 {
+		r.pieces = append(r.pieces, piece{static, string(r.text)})
+	}
+	if len(r.names) > MaxCaptures {
+		r.fault("has %d parameters; the most is %d", len(r.names), MaxCaptures)
+	}
+	return r.shape, r.faults
+}
+
+// unfit says why no pattern can be so, whatever its segments are.
+func unfit(path string) string {
+	switch {
+	case path == "":
+		return "is empty; the shortest is /"
+	case path[0] != '/':
+		return "must begin with /"
+	case len(path) > maxPattern:
+		return fmt.Sprintf("has %d bytes; the most is %d", len(path), maxPattern)
+	case strings.ContainsAny(path, "?#"):
+		return "must not have a query or a fragment; requests are routed by their path alone"
+	}
+	if why, _ := inspect(path); why != "" {
+		return "no request can have it: " + why
+	}
+	return ""
+}
+
+// reading is a pattern of which some segments are read.
+type reading struct {
+	shape
+	text   []byte // since the last parameter
+	faults []string
+}
+
+func (r *reading) fault(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+}
+
+func (r *reading) segment(segment string, last bool) {
+	if why := misplaced(segment, last); why != "" {
+		r.fault("%s", why)
+		return
+	}
+	switch {
+	case strings.HasPrefix(segment, ":"):
+		r.parameter(param, segment[1:])
+	case segment == "*":
+		r.parameter(rest, "*")
+	case strings.HasPrefix(segment, "*"):
+		r.parameter(rest, segment[1:])
+	default:
+		r.literal(segment)
+	}
+}
+
+func (r *reading) parameter(kind pieceKind, name string) {
+	if slices.Contains(r.names, name) {
+		r.fault("has two parameters %s", name)
+	}
+	r.pieces = append(r.pieces, piece{static, string(r.text)}, piece{kind, name})
+	r.names = append(r.names, name)
+	r.text = r.text[:0]
+}
+
+func (r *reading) literal(segment string) {
+	for i := 0; i < len(segment); {
+		c, width := symbol(segment, i)
+		if c == encodedControl {
+			r.fault("has an encoded control byte in %s", segment)
 		}
-		switch {
-		case strings.HasPrefix(segment, ":"):
-			parameter(param, segment[1:])
-		case segment == "*":
-			parameter(rest, "*")
-		case strings.HasPrefix(segment, "*"):
-			parameter(rest, segment[1:])
-		default:
-			for i := 0; i < len(segment); {
-				c, width := symbol(segment, i)
-				if c == encodedControl {
-					fault("has an encoded control byte in %s", segment)
-				}
-				text = append(text, c)
-				i += width
-			}
-		}
+		r.text = append(r.text, c)
+		i += width
 	}
-	if len(text) > 0 {
-		s.pieces = append(s.pieces, piece{static, string(text)})
-	}
-	if len(s.names) > MaxCaptures {
-		fault("has %d parameters; the most is %d", len(s.names), MaxCaptures)
-	}
-	return s, faults
 }
 
 // misplaced says what is wrong with the parameters of a segment.
