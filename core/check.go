@@ -236,10 +236,13 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 	at, mine := &e.seen[d.Reason.number()], stripe()
 	denies := !d.Allowed || d.WouldDeny
 	held := denies && l.denials.holds(now, &at.lines)
-	flood := held && now == start // it is counted once, for the metrics and for the log
+	var flood *counter
+	if held && now == start { // it is counted once, for the metrics and for the log
+		flood = l.metrics.floodOf(at, d)
+	}
 	var unique uint64
-	if flood {
-		unique = l.metrics.floodOf(at, d).add(mine)
+	if flood != nil {
+		unique = flood.add(mine)
 	} else {
 		unique = l.metrics.decided(at, d, mine, now-start)
 	}
@@ -253,7 +256,7 @@ func (l *Limiter) record(ctx context.Context, e *endpoint, d *Decision, start, n
 		l.metrics.letThrough(d)
 	}
 	switch {
-	case !denies, flood:
+	case !denies, flood != nil:
 	case held:
 		at.lines.hold(mine)
 	default:

@@ -28,12 +28,13 @@ type denyLog struct {
 type denyCount struct {
 	full  atomic.Int64            // until when no line may be written, on the limiter's clock
 	held  atomic.Pointer[counter] // back, beside the flood; nil: none ever
-	flood atomic.Pointer[counter] // held back, and took no time; nil: none ever
+	flood atomic.Pointer[counter] // held back, and took no time; nil: none, or over
 
 	mu    sync.Mutex
 	times [denialLinesPerSecond]time.Duration // of the last lines, in a ring, + 1 second
 	next  int
-	told  int64 // of those held back, by lines
+	told  int64 // what held and flood had when it was last told, and others' before
+	over  bool  // the limiter is closed: there is no flood any more
 }
 
 // holds reports whether a denial is not to be written at now. The caller counts it.
@@ -48,6 +49,16 @@ func (c *denyCount) hold(stripe uint64) {
 		held = c.held.Load()
 	}
 	held.add(stripe)
+}
+
+// end takes the counter of floods away, for good, and returns it; nil: there was none.
+func (c *denyCount) end() *counter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	flood := c.flood.Swap(nil)
+	c.told -= flood.read()
+	return flood
 }
 
 // taken returns how many were held back since it was last asked.
@@ -103,7 +114,7 @@ func (c *denyCount) admit(now time.Duration) bool {
 }
 
 // close writes what is still held back, so that lines and suppressed add up to
-// all denials until then.
+// all denials until then. A line that is being written meanwhile may come after it.
 func (l *denyLog) close(all map[string]*[reasons]seen, endpoints map[string]*endpoint) {
 	l.closed.Store(true)
 	for id, seen := range all {

@@ -262,7 +262,7 @@ func (l *Limiter) Close() error {
 	defer l.changing.Unlock()
 	l.metrics.unconfigured(l)
 	l.denials.close(l.seen, l.setup.Load().endpoints)
-	l.metrics.ended(l.seen)
+	l.metrics.release(l.seen)
 	return err
 }
 

@@ -142,6 +142,7 @@ func (m *metrics) decided(at *seen, d *Decision, stripe uint64, latency time.Dur
 
 // floodOf is where denials are counted that are not logged and took no time: in a
 // flood there is time for one count. The metrics add them to their lowest bucket.
+// It is nil once the limiter is closed.
 func (m *metrics) floodOf(at *seen, d *Decision) *counter {
 	if c := at.lines.flood.Load(); c != nil {
 		return c
@@ -150,7 +151,7 @@ func (m *metrics) floodOf(at *seen, d *Decision) *counter {
 	defer at.lines.mu.Unlock()
 	c := at.lines.flood.Load()
 	switch {
-	case c != nil: // others were first
+	case c != nil || at.lines.over: // others were first
 		return c
 	case m == nil:
 		c = new(counter)
@@ -162,16 +163,19 @@ func (m *metrics) floodOf(at *seen, d *Decision) *counter {
 	return c
 }
 
-// ended takes back what a limiter has counted its floods with, for another. Who asks
-// on gets one again.
-func (m *metrics) ended(all map[string]*[reasons]seen) {
+// counterRest is how long a counter that is given back is not lent again: a check
+// that was under way may still count there, and is none of the next limiter's.
+const counterRest = time.Minute
+
+// release takes back what a limiter has counted its floods with, for another.
+func (m *metrics) release(all map[string]*[reasons]seen) {
 	if m == nil {
 		return
 	}
 	for id, seen := range all {
 		for _, reason := range denials {
-			if c := seen[reason.number()].lines.flood.Swap(nil); c != nil {
-				m.decisions.free(seriesName{id, reason}, c)
+			if c := seen[reason.number()].lines.end(); c != nil {
+				time.AfterFunc(counterRest, func() { m.decisions.free(seriesName{id, reason}, c) })
 			}
 		}
 	}

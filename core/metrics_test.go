@@ -193,39 +193,88 @@ func TestFloodIsCountedExactly(t *testing.T) {
 // Limiters on one registry are in the same series, each says what itself has held
 // back, and what one has counted stays when it is closed and another takes over.
 func TestFloodsOfSeveralLimiters(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	total := 0
-	flood := func(l *Limiter, n int) {
-		for range n {
-			mustAllow(t, l, "tenant-0", "jobs")
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		total := 0
+		flood := func(l *Limiter, n int) {
+			for range n {
+				mustAllow(t, l, "tenant-0", "jobs")
+			}
+			total += n
+			if counted, count, _ := sampleCounts(t, registry, ReasonRateLimited); int(counted) != total || int(count) != total {
+				t.Errorf("%v in the counter, %d in the histogram, want %d", counted, count, total)
+			}
 		}
-		total += n
-		if counted, count, _ := sampleCounts(t, registry, ReasonRateLimited); int(counted) != total || int(count) != total {
-			t.Errorf("%v in the counter, %d in the histogram, want %d", counted, count, total)
+		var logs [3]*heldBack
+		open := func(i int) *Limiter {
+			logs[i] = &heldBack{Handler: silent.Handler()}
+			return knownDenial(t, WithRegisterer(registry), WithLogger(slog.New(logs[i])))
 		}
+		first, second := open(0), open(1)
+		flood(first, 100)
+		flood(second, 200)
+		flood(second, 800)
+		first.Close()
+		time.Sleep(counterRest + time.Second)
+		third := open(2)
+		flood(third, 400)
+		second.Close()
+		third.Close()
+		for i, want := range []int64{100, 1000, 400} {
+			if lines, held := logs[i].lines.Load(), logs[i].suppressed.Load(); lines+held != want {
+				t.Errorf("limiter %d: %d lines and %d held back of %d", i, lines, held, want)
+			}
+		}
+		if n := len(first.metrics.decisions.of[seriesName{"jobs", ReasonRateLimited}].floods); n != 2 {
+			t.Errorf("%d counters of three limiters, of which two were open at once", n)
+		}
+	})
+}
+
+// A check that is under way when its limiter is closed is none of those that the next
+// limiter holds back.
+func TestFloodUnderWayWhenItsLimiterCloses(t *testing.T) {
+	registry, log := prometheus.NewRegistry(), &heldBack{Handler: silent.Handler()}
+	first := knownDenial(t, WithRegisterer(registry))
+	second := knownDenial(t, WithRegisterer(registry), WithLogger(slog.New(log)))
+	for range 20 {
+		mustAllow(t, first, "tenant-0", "jobs")
 	}
-	var logs [3]*heldBack
-	open := func(i int) *Limiter {
-		logs[i] = &heldBack{Handler: silent.Handler()}
-		return knownDenial(t, WithRegisterer(registry), WithLogger(slog.New(logs[i])))
-	}
-	first, second := open(0), open(1)
-	flood(first, 100)
-	flood(second, 200)
+	at := &first.seen["jobs"][ReasonRateLimited.number()]
+	underWay := first.metrics.floodOf(at, &Decision{EndpointID: "jobs", Reason: ReasonRateLimited})
 	first.Close()
-	third := open(2)
-	flood(third, 400)
-	flood(second, 800)
+	for range 20 {
+		mustAllow(t, second, "tenant-0", "jobs")
+	}
+	underWay.add(0)
 	second.Close()
-	third.Close()
-	for i, want := range []int64{100, 1000, 400} {
-		if lines, held := logs[i].lines.Load(), logs[i].suppressed.Load(); lines+held != want {
-			t.Errorf("limiter %d: %d lines and %d held back of %d", i, lines, held, want)
+	if lines, held := log.lines.Load(), log.suppressed.Load(); lines+held != 20 {
+		t.Errorf("%d lines and %d held back of 20", lines, held)
+	}
+	if total, _, _ := sampleCounts(t, registry, ReasonRateLimited); total != 41 {
+		t.Errorf("%v counted, want 41", total)
+	}
+}
+
+// Who asks closed limiters on costs no memory, however many were opened.
+func TestClosedLimitersKeepNoCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		var series *decisionSeries
+		for range 20 {
+			l := breakerOpen(t, WithRegisterer(registry))
+			series = l.metrics.decisions
+			for range 30 {
+				mustAllow(t, l, "tenant-0", "jobs")
+			}
+			l.Close()
+			mustAllow(t, l, "tenant-0", "jobs")
+			time.Sleep(counterRest + time.Second)
 		}
-	}
-	if n := len(first.metrics.decisions.of[seriesName{"jobs", ReasonRateLimited}].floods); n != 2 {
-		t.Errorf("%d counters of three limiters, of which two were open at once", n)
-	}
+		if n := len(series.of[seriesName{"jobs", ReasonCircuitOpen}].floods); n != 1 {
+			t.Errorf("%d counters, and one limiter was open at a time", n)
+		}
+	})
 }
 
 // Who asks a closed limiter on is counted, and not as what another has held back.
