@@ -151,7 +151,7 @@ func (m *metrics) floodOf(at *seen, d *Decision) *counter {
 	defer at.lines.mu.Unlock()
 	c := at.lines.flood.Load()
 	switch {
-	case c != nil || at.lines.over: // others were first
+	case c != nil || at.lines.over: // others were first, or it is closed
 		return c
 	case m == nil:
 		c = new(counter)

@@ -213,11 +213,11 @@ func TestFloodsOfSeveralLimiters(t *testing.T) {
 		first, second := open(0), open(1)
 		flood(first, 100)
 		flood(second, 200)
-		flood(second, 800)
 		first.Close()
 		time.Sleep(counterRest + time.Second)
 		third := open(2)
 		flood(third, 400)
+		flood(second, 800)
 		second.Close()
 		third.Close()
 		for i, want := range []int64{100, 1000, 400} {
